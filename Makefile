@@ -1,0 +1,37 @@
+# `make demo` and `make test` work on a bare machine with Python 3.11 or newer and make.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: setup demo test check bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt hatchling editables
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--no-build-isolation --editable '.[dev]'
+	touch $(STAMP)
+
+demo: setup
+	$(BIN)/polyarch search --space depth --method variational-depth --data digits --out runs/demo --overwrite --seed 0
+	@echo "Open runs/demo/report.html in a browser."
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(MAKE) test
+
+bench: setup
+	$(BIN)/python -m bench.depth
+	$(BIN)/python -m bench.startup
+	$(BIN)/python -m bench.faults --kills 20
+
+clean:
+	rm -rf $(VENV) runs

@@ -1,0 +1,47 @@
+"""polyarch: learn a distribution over neural architectures in one training run, then use it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from polyarch import data, distributions, methods, selection, spaces, uncertainty
+    from polyarch.architecture import Architecture, Decision
+    from polyarch.errors import PolyarchError
+    from polyarch.runs.run import Run, open_run
+    from polyarch.runs.search import search
+
+__version__ = "0.1.0"
+__all__ = [
+    "Architecture",
+    "Decision",
+    "PolyarchError",
+    "Run",
+    "data",
+    "distributions",
+    "methods",
+    "open_run",
+    "search",
+    "selection",
+    "spaces",
+    "uncertainty",
+]
+
+_HOMES = {
+    "Architecture": "polyarch.architecture",
+    "Decision": "polyarch.architecture",
+    "PolyarchError": "polyarch.errors",
+    "Run": "polyarch.runs.run",
+    "open_run": "polyarch.runs.run",
+    "search": "polyarch.runs.search",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded on first use: importing torch takes seconds, and `polyarch --help` needs none of it.
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if name in __all__:
+        return import_module(f"polyarch.{name}")
+    raise AttributeError(f"module 'polyarch' has no attribute {name!r}")

@@ -1,0 +1,106 @@
+"""Data in memory: arrays, and torch Datasets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset
+
+from polyarch.data.checks import Array, reason
+from polyarch.data.source import Unsplit
+from polyarch.data.splitting import Examples, Kind
+from polyarch.errors import PolyarchError
+
+
+@dataclass(frozen=True, eq=False)
+class Memory(Unsplit):
+    """Data that no text can find again."""
+
+    kind: Kind = field(default="classification", kw_only=True)
+    """What y is: class indices, or numbers to predict."""
+
+    @property
+    def text(self) -> None:
+        """None: a run cannot load it again by itself."""
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays(Memory):
+    """Arrays x and y, numpy or torch, with a test set or without."""
+
+    x: Any = field(repr=False)
+    y: Any = field(repr=False)
+    x_test: Any = field(default=None, repr=False)
+    y_test: Any = field(default=None, repr=False)
+
+    def read(self) -> Examples:
+        """The arrays as numpy arrays."""
+        x, y = _array(self.x, "x"), _array(self.y, "y")
+        if self.x_test is None:
+            return Examples(x, y, where="arrays", kind=self.kind)
+        x_test, y_test = _array(self.x_test, "x_test"), _array(self.y_test, "y_test")
+        return Examples(x, y, where="arrays", x_test=x_test, y_test=y_test, kind=self.kind)
+
+
+@dataclass(frozen=True, eq=False)
+class TorchDataset(Memory):
+    """A map-style torch Dataset of (x, y) items, with a test Dataset or without; read whole into memory."""
+
+    dataset: Dataset[Any] = field(repr=False)
+    test_dataset: Dataset[Any] | None = field(default=None, repr=False)
+
+    def read(self) -> Examples:
+        """All items, in order."""
+        where = type(self.dataset).__name__
+        x, y = _items(self.dataset)
+        if self.test_dataset is None:
+            return Examples(x, y, where=where, kind=self.kind)
+        x_test, y_test = _items(self.test_dataset)
+        return Examples(x, y, where=where, x_test=x_test, y_test=y_test, kind=self.kind)
+
+
+def _items(dataset: Dataset[Any]) -> tuple[Array, Array]:
+    """Inputs [n, ...] and targets [n] of a map-style Dataset."""
+    name = type(dataset).__name__
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        raise PolyarchError(f"{name} has no length and no items by index; give a map-style Dataset")
+    xs: list[Array] = []
+    ys: list[Array] = []
+    for index in range(len(dataset)):
+        try:
+            x, y = dataset[index]
+        except Exception as error:  # whatever the user's code raises
+            raise PolyarchError(
+                f"{name}: item {index} is no (x, y) pair ({type(error).__name__}: {reason(error)});"
+                " mend its __getitem__"
+            ) from error
+        xs.append(_array(x, f"x of item {index}"))
+        ys.append(_array(y, f"y of item {index}"))
+        for what, values in (("x", xs), ("y", ys)):
+            if values[-1].shape != values[0].shape:
+                raise PolyarchError(
+                    f"{name}: {what} of item {index} has the shape {list(values[-1].shape)} but that of item"
+                    f" 0 {list(values[0].shape)}; make them equal"
+                )
+    if not xs:
+        raise PolyarchError(f"{name} is empty; give a Dataset with examples")
+    return np.stack(xs), np.stack(ys)
+
+
+def _array(values: Any, what: str) -> Array:
+    """A numpy array from a numpy array, a torch tensor, a list, a Pillow image or a number."""
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        # numpy has no bfloat16
+        return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise PolyarchError(
+            f"{what} is no array ({reason(error)}); give all examples the same shape"
+        ) from error

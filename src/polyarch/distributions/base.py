@@ -1,0 +1,52 @@
+"""What any belief over architectures can be asked."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from polyarch.architecture import Decision
+
+
+class Distribution(ABC):
+    """Belief over the architectures of a space: a value wrapping tensors that it does not own.
+
+    Everything here speaks of architectures, never of a density of logits. Tensors may have leading axes (repeats);
+    results then have them too. What cannot be computed raises and says why.
+    """
+
+    decisions: tuple[Decision, ...]
+
+    @abstractmethod
+    def probs(self) -> dict[str, Tensor]:
+        """For each decision the probabilities [..., options] of its options."""
+
+    @abstractmethod
+    def log_prob(self, choices: Tensor) -> Tensor:
+        """Log-probability [..., n] of choices [..., n, decisions]."""
+
+    @abstractmethod
+    def entropy(self) -> Tensor:
+        """Entropy [...] over architectures, in nats."""
+
+    @abstractmethod
+    def mode(self) -> Tensor:
+        """Choices [..., decisions] of the most probable architecture."""
+
+    @abstractmethod
+    def kl(self, prior: Distribution) -> Tensor:
+        """KL(self || prior) [...], in nats."""
+
+    @abstractmethod
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        """Choices [n, decisions]; for belief without leading axes."""
+
+    @abstractmethod
+    def relax(self, n: int, generator: torch.Generator, temperature: float) -> tuple[Tensor, ...]:
+        """Differentiable soft weights, one tensor [n, options] a decision; for belief without leading axes."""
+
+    @abstractmethod
+    def repeat(self, index: int) -> Distribution:
+        """The belief of one repeat."""

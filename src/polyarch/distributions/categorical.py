@@ -1,0 +1,94 @@
+"""Independent categorical decisions: the belief of depth search, PARSEC and every uniform sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from polyarch.architecture import Decision
+from polyarch.distributions.base import Distribution
+from polyarch.errors import PolyarchError
+
+
+def pad(logits: Sequence[Tensor]) -> Tensor:
+    """Stacks ragged logits [..., options_k] to [..., decisions, longest], the missing options at -inf."""
+    longest = max(row.shape[-1] for row in logits)
+    return torch.stack([F.pad(row, (0, longest - row.shape[-1]), value=-torch.inf) for row in logits], -2)
+
+
+@dataclass(frozen=True, eq=False)
+class Categorical(Distribution):
+    """A product of categoricals, one a decision.
+
+    `logits` is [..., decisions, longest]; options that a decision does not have are at -inf.
+    """
+
+    decisions: tuple[Decision, ...]
+    logits: Tensor
+
+    def __post_init__(self) -> None:
+        longest = max(len(d) for d in self.decisions)
+        if self.logits.shape[-2:] != (len(self.decisions), longest):
+            raise PolyarchError(
+                f"logits of shape {tuple(self.logits.shape)} do not fit {len(self.decisions)} decisions of up to "
+                f"{longest} options; expected [..., {len(self.decisions)}, {longest}]"
+            )
+
+    @property
+    def log_probs(self) -> Tensor:
+        """Normalised logits [..., decisions, longest]."""
+        return self.logits.log_softmax(-1)
+
+    def probs(self) -> dict[str, Tensor]:
+        """See `Distribution.probs`."""
+        probs = self.logits.softmax(-1)
+        return {d.name: probs[..., k, : len(d)] for k, d in enumerate(self.decisions)}
+
+    def log_prob(self, choices: Tensor) -> Tensor:
+        """See `Distribution.log_prob`."""
+        table = self.log_probs.unsqueeze(-3).expand(*choices.shape, -1)
+        return table.gather(-1, choices.unsqueeze(-1)).squeeze(-1).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Sum of the decisions' entropies."""
+        return -self._expected(self.log_probs)
+
+    def mode(self) -> Tensor:
+        """See `Distribution.mode`."""
+        return self.logits.argmax(-1)
+
+    def kl(self, prior: Distribution) -> Tensor:
+        """See `Distribution.kl`; exact, since both factorise alike."""
+        if not isinstance(prior, Categorical) or prior.decisions != self.decisions:
+            raise PolyarchError("this KL is exact only against a categorical prior over the same decisions")
+        return self._expected(self.log_probs - prior.log_probs)
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        """See `Distribution.sample`."""
+        self._single("sample")
+        return torch.multinomial(self.logits.softmax(-1), n, replacement=True, generator=generator).T
+
+    def relax(self, n: int, generator: torch.Generator, temperature: float) -> tuple[Tensor, ...]:
+        """Gumbel-softmax draws."""
+        self._single("relax")
+        uniform = torch.rand(n, *self.logits.shape, generator=generator).clamp_min(torch.finfo(torch.float32).tiny)
+        gumbel = -(-uniform.log()).log()
+        soft = ((self.log_probs + gumbel.to(self.logits)) / temperature).softmax(-1)
+        return tuple(soft[:, k, : len(d)] for k, d in enumerate(self.decisions))
+
+    def repeat(self, index: int) -> Categorical:
+        """See `Distribution.repeat`."""
+        return Categorical(self.decisions, self.logits[index])
+
+    def _expected(self, values: Tensor) -> Tensor:
+        """Sum over all options of probability times value; options that do not exist add 0, and no NaN gradient."""
+        return (self.logits.softmax(-1) * values.masked_fill(self.logits == -torch.inf, 0)).sum((-1, -2))
+
+    def _single(self, what: str) -> None:
+        if self.logits.dim() != 2:
+            raise PolyarchError(f"cannot {what} from the belief of several repeats at once; take repeat(k) first")
+

@@ -1,0 +1,7 @@
+"""How belief is learnt: one paper, one file."""
+
+from polyarch.methods.base import Batch, Feed, Info, Method, Problem, Stage, State
+from polyarch.methods.fixed_depth import FixedDepth
+from polyarch.methods.variational_depth import VariationalDepth
+
+__all__ = ["Batch", "Feed", "FixedDepth", "Info", "Method", "Problem", "Stage", "State", "VariationalDepth"]

@@ -1,0 +1,224 @@
+"""What a method is given, what it keeps, and what it must answer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from polyarch.data.task import Likelihood
+from polyarch.distributions.base import Distribution
+from polyarch.errors import PolyarchError
+from polyarch.spaces.base import Space, Supernet
+from polyarch.training import world
+from polyarch.training.streams import Streams
+
+STOPS = ("auto", "train", "valid", "never")
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A split on the device, standardised: `x` [n, ...], `y` [n]."""
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What stays as it is while a method learns: the space, its supernet, the prior and the data."""
+
+    space: Space
+    supernet: Supernet
+    likelihood: Likelihood
+    prior: Distribution
+    data: Mapping[str, Examples]
+
+    @property
+    def repeats(self) -> int:
+        """How many independent runs are trained at once."""
+        return self.supernet.repeats
+
+    @property
+    def train_size(self) -> int:
+        """N, the number of training examples."""
+        return len(self.data["train"])
+
+    def passes(self, split: str, size: int = 1024) -> Iterator[Batch]:
+        """All examples of a split in order, the same for every repeat."""
+        examples = self.data[split]
+        for x, y in zip(examples.x.split(size), examples.y.split(size), strict=True):
+            yield Batch(x.expand(self.repeats, *x.shape), y.expand(self.repeats, -1))
+
+
+@dataclass
+class State:
+    """Exactly what a checkpoint holds of a method; changed in place. Every tensor has a leading axis of repeats.
+
+    Weights and belief are disjoint and complete, also where one optimiser moves both.
+    """
+
+    weights: dict[str, Tensor]
+    """Parameters of the supernet."""
+    buffers: dict[str, Tensor]
+    """Its batch-norm statistics."""
+    belief: dict[str, Tensor]
+    """Parameters of the distribution."""
+    optimiser: dict[str, Tensor] = field(default_factory=dict)
+    """Momenta and the like, under names `GROUP.PARAMETER`."""
+
+    @classmethod
+    def of(cls, supernet: Supernet, belief: dict[str, Tensor]) -> State:
+        """A state that shares the supernet's own tensors."""
+        return cls(dict(supernet.named_parameters()), dict(supernet.named_buffers()), belief)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor, under `GROUP/NAME`."""
+        groups = {"weights": self.weights, "buffers": self.buffers, "belief": self.belief, "optimiser": self.optimiser}
+        return {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
+
+    @torch.no_grad()
+    def copy_from(self, tensors: Mapping[str, Tensor]) -> None:
+        """Takes over the values of `tensors()` of a state of the same method and space."""
+        own = self.tensors()
+        if own.keys() != tensors.keys():
+            differing = sorted(own.keys() ^ tensors.keys())
+            raise PolyarchError(f"the saved state does not fit this method and space; first difference: {differing[0]}")
+        torch._foreach_copy_(list(own.values()), [tensors[name] for name in own])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Examples of one step: `x` [repeats, batch, ...], `y` [repeats, batch]. On many ranks, this rank's slice."""
+
+    x: Tensor
+    y: Tensor
+
+
+@dataclass(frozen=True)
+class FeedSpec:
+    """Batches a method wants at every step: `count` of them from `split`, of `size` examples over all ranks."""
+
+    split: str
+    size: int
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Feed:
+    """All that differs from one step to the next, as tensors in fixed places: a step reads nothing else."""
+
+    batches: Mapping[str, Sequence[Batch]]
+    """Under the names of `Method.feeds`."""
+    draws: Mapping[str, Tensor]
+    """What `Method.draw` drew, with a leading axis of repeats."""
+    rates: Mapping[str, Tensor]
+    """Learning rates and the like, as scalars."""
+
+
+@dataclass(frozen=True)
+class Info:
+    """What a step says of itself: scalars a repeat [repeats], and how many examples went forward and backward."""
+
+    metrics: Mapping[str, Tensor]
+    forward: int
+    backward: int
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a search: its space and its length. Most methods have one."""
+
+    space: Space
+    epochs: int
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """How belief and weights are learnt. A subclass is a frozen dataclass whose fields are its settings.
+
+    A method is written once and runs for any number of repeats (the leading axis), on any number of ranks (reduce over
+    examples with `world.mean`), and captured (fixed shapes, nothing read back, all randomness in `draw`).
+    """
+
+    name: ClassVar[str]
+    default_prior: ClassVar[str] = "uniform"
+
+    epochs: int = 100
+    """At most so many passes over the training data."""
+    batch_size: int = 512
+    """Examples a step, over all ranks; a last partial batch is dropped."""
+    evaluate_every: int = 1
+    """Epochs between two evaluations; early stopping and metrics look there only."""
+    stop: str = "auto"
+    """Keep the best state by the objective on `train` data or on `valid` data, or `never` stop early and keep the
+    last; `auto` is valid where there is such a split, else train."""
+    patience: int = 30
+    """Stop after so many epochs without a better objective."""
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "evaluate_every", "patience"):
+            if getattr(self, name) < 1:
+                raise PolyarchError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        if self.stop not in STOPS:
+            raise PolyarchError(f"stop must be one of {', '.join(STOPS)}; not {self.stop!r}")
+
+    def check(self, space: Space) -> None:
+        """Raises when the method does not work on such a space, and says why."""
+
+    def stages(self, space: Space) -> tuple[Stage, ...]:
+        """The parts of the search, in order."""
+        return (Stage(space, self.epochs),)
+
+    def feeds(self, problem: Problem) -> dict[str, FeedSpec]:
+        """Which batches a step needs; one from the training data by default."""
+        size = min(self.batch_size, problem.train_size)
+        return {"train": FeedSpec("train", size - size % world.size())}
+
+    def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
+        """All randomness of one repeat's next step, for the global batch, in fixed shapes; none by default."""
+        return {}
+
+    def rates(self, epoch: int) -> dict[str, float]:
+        """Learning rates of an epoch (from 0)."""
+        return {}
+
+    @abstractmethod
+    def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
+        """The state before the first step, with all optimiser state made; `previous` is the stage before, if any."""
+
+    @abstractmethod
+    def step(self, problem: Problem, state: State, feed: Feed) -> Info:
+        """Changes `state` in place."""
+
+    def end_epoch(self, problem: Problem, state: State) -> None:
+        """May pass over all data (an E-step does); nothing by default."""
+
+    @abstractmethod
+    def distribution(self, problem: Problem, state: State) -> Distribution:
+        """Belief, with a leading axis of repeats."""
+
+    @abstractmethod
+    def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
+        """What the state is worth on a split, in evaluation mode: tensors [repeats, ...].
+
+        `objective` (larger is better) decides early stopping; `accuracy` and `log_likelihood` are of the mixture.
+        """
+
+    def settings(self) -> dict[str, Any]:
+        """The fields as a plain dictionary."""
+        return asdict(self)
+
+
+def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Gradients of the repeats' losses [repeats], over all ranks; repeats do not touch each other."""
+    found = list(torch.autograd.grad(loss.sum(), parameters))
+    world.average(found)
+    return found

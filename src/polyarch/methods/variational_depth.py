@@ -1,0 +1,172 @@
+"""Variational depth search (Antoran, Allingham, Hernandez-Lobato: Variational Depth Search in ResNets), here LDN.
+
+Depth d is a latent variable with prior p(d). One pass gives every depth's likelihood, so the bound
+
+    L(alpha, theta) = sum_n E_q[log p(y_n | x_n, d)] - KL(q || p)                     (Eq. 1)
+
+is exact, and weights theta and belief q = Cat(alpha) are learnt together from training data alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from polyarch.distributions.base import Distribution
+from polyarch.distributions.categorical import Categorical
+from polyarch.errors import PolyarchError
+from polyarch.methods.base import Feed, Info, Method, Problem, State, gradients
+from polyarch.spaces.base import All, Space
+from polyarch.training import world
+from polyarch.training.optimisers import check_sgd, dropped, momentum_buffers, sgd
+from polyarch.training.streams import Streams
+
+UPDATES = ("sgd", "em")
+
+
+@dataclass(frozen=True)
+class VariationalDepth(Method):
+    """Learns the weights of all depths and a distribution over depth, in one run."""
+
+    name: ClassVar[str] = "variational-depth"
+    default_prior: ClassVar[str] = "exponential"
+
+    update: str = "sgd"
+    """How belief moves: by the same SGD as the weights (the paper), or to the exact posterior after every epoch (`em`,
+    Eq. 5; one more pass over the training data)."""
+    rate: float = 0.1
+    """Learning rate of weights and belief alike (appendix B)."""
+    momentum: float = 0.5
+    """Appendix B."""
+    drop_after: int = 0
+    """Epochs after which the rate falls to a tenth; 0 is never. The paper: 30 for images."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.update not in UPDATES:
+            raise PolyarchError(f"update must be one of {', '.join(UPDATES)}; not {self.update!r}")
+        check_sgd(self.rate, self.momentum, self.drop_after)
+
+    def check(self, space: Space) -> None:
+        """Needs one nested decision: a supernet that answers for all options in one pass."""
+        if len(space.decisions) != 1:
+            raise PolyarchError(
+                f"variational-depth learns one nested decision; space {space.name!r} has {len(space.decisions)}"
+            )
+
+    def rates(self, epoch: int) -> dict[str, float]:
+        """See `Method.rates`."""
+        return {"rate": dropped(self.rate, self.drop_after, epoch)}
+
+    def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
+        """Default initial weights; belief uniform, as zero logits (released code)."""
+        problem.supernet.reset([s["init"] for s in streams])
+        options = len(problem.space.decisions[0])
+        logits = torch.zeros(problem.repeats, options, device=problem.data["train"].y.device, requires_grad=True)
+        state = State.of(problem.supernet, {"logits": logits})
+        state.optimiser = momentum_buffers({**state.weights, **state.belief})
+        return state
+
+    def distribution(self, problem: Problem, state: State) -> Categorical:
+        """q(d) = Cat(softmax(logits))."""
+        return Categorical(problem.space.decisions, state.belief["logits"].unsqueeze(-2))
+
+    def step(self, problem: Problem, state: State, feed: Feed) -> Info:
+        """One step of gradient ascent on Eq. 2 (divided by N, which leaves its optimum in place)."""
+        [batch] = feed.batches["train"]
+        problem.supernet.train()
+        fit = world.mean(depth_log_likelihood(problem, batch.x, batch.y))  # [repeats, depths]
+        belief = self.distribution(problem, state)
+        bound = elbo(fit * problem.train_size, belief, problem.prior)
+        moving = {**state.weights, **state.belief} if self.update == "sgd" else state.weights
+        parameters = list(moving.values())
+        found = gradients(-bound / problem.train_size, parameters)
+        momenta = [state.optimiser[name] for name in moving]
+        sgd(parameters, found, momenta, rate=feed.rates["rate"], momentum=self.momentum)
+        examples = batch.y.shape[-1] * world.size()
+        return Info({"elbo": bound.detach()}, forward=examples, backward=examples)
+
+    def end_epoch(self, problem: Problem, state: State) -> None:
+        """The E-step (Eq. 5), where belief is not moved by SGD."""
+        if self.update == "em":
+            totals = total_log_likelihood(problem, "train")
+            with torch.no_grad():
+                state.belief["logits"].copy_(posterior(totals, problem.prior).logits.squeeze(-2))
+
+    def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
+        """The bound on `train`; on `valid`, its likelihood term is the mean over validation examples."""
+        belief = self.distribution(problem, state)
+        return evaluate_depths(problem, belief, belief.kl(problem.prior).detach(), split)
+
+
+def depth_log_likelihood(problem: Problem, x: Tensor, y: Tensor) -> Tensor:
+    """log p(y_n | x_n, d) for every depth and example: [repeats, depths, batch]."""
+    return problem.likelihood.log_likelihood(problem.supernet(x, All()), y.unsqueeze(1))
+
+
+def elbo(log_likelihoods: Tensor, belief: Categorical, prior: Distribution) -> Tensor:
+    """Eq. 1: E_q[log p(Y | X, d)] - KL(q || p), [...].
+
+    Args:
+        log_likelihoods: log p(Y | X, d) of all data, [..., depths]; N / N' times a batch's sum estimates it (Eq. 2).
+        belief: q.
+        prior: p.
+    """
+    [alpha] = belief.probs().values()
+    return (alpha * log_likelihoods).sum(-1) - belief.kl(prior)
+
+
+def posterior(log_likelihoods: Tensor, prior: Distribution) -> Categorical:
+    """Eq. 5: p(d | D), from log p(Y | X, d) [..., depths] of all data."""
+    if not isinstance(prior, Categorical):
+        raise PolyarchError("the posterior over depth is exact only for a categorical prior")
+    joint = log_likelihoods + prior.log_probs.squeeze(-2)
+    return Categorical(prior.decisions, joint.log_softmax(-1).unsqueeze(-2))
+
+
+def log_evidence(log_likelihoods: Tensor, prior: Categorical) -> Tensor:
+    """log p(Y | X) = log sum_d p(d) p(Y | X, d), [...]; exceeds the bound by KL(q || posterior) (Eq. 4)."""
+    return (log_likelihoods + prior.log_probs.squeeze(-2)).logsumexp(-1)
+
+
+@torch.no_grad()
+def total_log_likelihood(problem: Problem, split: str) -> Tensor:
+    """log p(Y | X, d) of a whole split in evaluation mode: [repeats, depths], summed in double precision."""
+    problem.supernet.eval()
+    return sum(  # type: ignore[return-value]
+        depth_log_likelihood(problem, b.x, b.y).sum(-1, dtype=torch.float64) for b in problem.passes(split)
+    )
+
+
+@torch.no_grad()
+def evaluate_depths(problem: Problem, belief: Categorical, kl: Tensor, split: str) -> dict[str, Tensor]:
+    """Every depth and their mixture on a split: [repeats] and, for `depth_log_likelihood`, [repeats, depths]."""
+    problem.supernet.eval()
+    [alpha] = belief.probs().values()
+    log_alpha = alpha.log().unsqueeze(-1)
+    count = len(problem.data[split])
+    depths = torch.zeros_like(alpha, dtype=torch.float64)
+    mixture = torch.zeros_like(depths[:, 0])
+    measured = torch.zeros_like(mixture)
+    for batch in problem.passes(split):
+        outputs = problem.supernet(batch.x, All())
+        fit = problem.likelihood.log_likelihood(outputs, batch.y.unsqueeze(1))
+        depths += fit.sum(-1, dtype=torch.float64)
+        mixture += (log_alpha + fit).logsumexp(1).sum(-1, dtype=torch.float64)
+        mixed = problem.likelihood.mixture(outputs.transpose(0, 1), alpha.T)
+        measured += problem.likelihood.measured(mixed, batch.y).sum(-1)
+    expected = (alpha * depths).sum(-1) / count
+    # Per training example, so that early stopping on validation data weighs the KL as training does.
+    objective = expected - kl / problem.train_size
+    return {
+        "objective": objective,
+        "elbo": objective * problem.train_size,
+        "kl": kl,
+        "log_likelihood": mixture / count,
+        problem.likelihood.measure: measured / count,
+        "depth_log_likelihood": depths / count,
+    }

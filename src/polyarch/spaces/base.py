@@ -1,0 +1,175 @@
+"""Spaces, supernets, and the views through which a supernet is run."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from polyarch.architecture import Architecture, Decision
+from polyarch.data.task import TaskShape
+from polyarch.errors import PolyarchError, unknown
+from polyarch.spaces.cost import Cost, cost_of
+
+
+@dataclass(frozen=True)
+class Hard:
+    """One architecture for all examples.
+
+    `choices` as a tuple of ints is the *sparse* form: the host knows the choice and only the chosen operations run.
+    As an int64 tensor [repeats, decisions] it is the *dense* form: the choice is data and a step can be captured.
+    Both give equal outputs.
+    """
+
+    choices: Tensor | tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PerExample:
+    """An architecture of its own for every example: `choices` is int64 [repeats, batch, decisions]."""
+
+    choices: Tensor
+
+
+@dataclass(frozen=True)
+class Soft:
+    """Every option at once, mixed: one tensor [repeats, options] of weights for each of the space's `mixing`."""
+
+    weights: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class All:
+    """Every option of a nested decision in one pass; the output gains an axis of options."""
+
+
+View = Hard | PerExample | Soft | All
+
+
+class Supernet(nn.Module, ABC):
+    """Shared weights of all architectures of a space, for `repeats` independent runs at once.
+
+    Every parameter and buffer has a leading axis of repeats, of length 1 in a single run: repeats are trained as one
+    batched computation, and nothing else in the library needs to know.
+    """
+
+    views: ClassVar[frozenset[type]]
+    """The views that `forward` takes."""
+    repeats: int
+    space: Space
+    shape: TaskShape
+
+    @abstractmethod
+    def forward(self, x: Tensor, view: View) -> Tensor:
+        """Outputs under a view.
+
+        Args:
+            x: standardised inputs, [repeats, batch, ...].
+            view: which architecture(s) to run.
+
+        Returns:
+            [repeats, batch, outputs], with a second axis [repeats, options, batch, outputs] under `All`.
+        """
+
+    @abstractmethod
+    def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
+        """The weights and buffers of one architecture, under the names `space.build(architecture)` uses."""
+
+    def extract(self, architecture: Architecture, repeat: int = 0) -> nn.Module:
+        """A plain module for one architecture, holding copies of its weights and nothing else."""
+        module = self.space.build(architecture, self.shape)
+        state = {name: value.detach().clone() for name, value in self.member_state(architecture, repeat).items()}
+        module.load_state_dict(state)
+        return module.eval()
+
+    def reset(self, generators: Sequence[torch.Generator]) -> None:
+        """Draws fresh weights; repeat r uses `generators[r]` alone, so that it starts like its single run."""
+        for module in self.modules():
+            if module is not self and hasattr(module, "draw"):
+                module.draw(generators)
+
+
+@dataclass(frozen=True)
+class Space(ABC):
+    """What may be chosen. A subclass is a frozen dataclass whose fields are its settings."""
+
+    name: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def decisions(self) -> tuple[Decision, ...]:
+        """What an architecture fixes."""
+
+    @property
+    def mixing(self) -> tuple[Decision, ...]:
+        """The simplices a `Soft` run takes; the decisions unless a space reads its architectures out of others."""
+        return self.decisions
+
+    @abstractmethod
+    def supernet(self, shape: TaskShape, repeats: int = 1) -> Supernet:
+        """The shared weights of all architectures, on the default device."""
+
+    @abstractmethod
+    def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
+        """The network of one architecture as a plain module: [batch, ...] -> [batch, outputs]."""
+
+    def check(self, shape: TaskShape) -> None:
+        """Raises when the space has no networks for such inputs."""
+
+    def read_out(self, weights: Sequence[Tensor]) -> Tensor:
+        """Discretises `mixing` weights [n, options] into choices [n, decisions]: the largest of each."""
+        return torch.stack([w.argmax(-1) for w in weights], -1)
+
+    def format(self, choices: Sequence[int]) -> str:
+        """The text of an architecture; `parse` reads it back."""
+        return ",".join(f"{d.name}={d.options[c]}" for d, c in zip(self.decisions, choices, strict=True))
+
+    def parse(self, text: str) -> Architecture:
+        """The architecture that a text names."""
+        given = dict(part.split("=", 1) for part in text.replace(" ", "").split(",") if "=" in part)
+        names = [d.name for d in self.decisions]
+        for name in given:
+            if name not in names:
+                raise unknown("decision", name, names)
+        missing = [name for name in names if name not in given]
+        if missing:
+            raise PolyarchError(f"architecture {text!r} says nothing of {', '.join(missing)}; write NAME=OPTION,...")
+        choices = []
+        for decision in self.decisions:
+            if given[decision.name] not in decision.options:
+                raise unknown(f"option of {decision.name}", given[decision.name], decision.options)
+            choices.append(decision.options.index(given[decision.name]))
+        return self.architecture(choices)
+
+    def architecture(self, choices: Sequence[int]) -> Architecture:
+        """The architecture with these option numbers."""
+        return Architecture(self.format(choices), tuple(int(c) for c in choices))
+
+    def decode(self, choices: Tensor) -> list[Architecture]:
+        """Architectures of choices [n, decisions]."""
+        return [self.architecture(row) for row in choices.tolist()]
+
+    def count(self) -> int:
+        """How many architectures there are."""
+        total = 1
+        for decision in self.decisions:
+            total *= len(decision)
+        return total
+
+    def cost(self, architecture: Architecture, shape: TaskShape) -> Cost:
+        """Parameters and multiply-accumulates of one architecture, computed without memory for its weights."""
+        with torch.device("meta"):
+            module = self.build(architecture, shape)
+        return cost_of(module, shape.input)
+
+    def settings(self) -> dict[str, Any]:
+        """The fields as a plain dictionary."""
+        return asdict(self)
+
+    def signature(self) -> dict[str, list[str]]:
+        """Names of all decisions and options; a run keeps it and refuses a space that no longer agrees."""
+        return {d.name: list(d.options) for d in self.decisions}

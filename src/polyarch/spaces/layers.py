@@ -1,0 +1,166 @@
+"""Layers whose parameters carry a leading axis of repeats, for supernets.
+
+Vectors travel features-first, [repeats, features, batch], and images with repeats folded into channels,
+[batch, repeats * channels, height, width]: in both, one batch norm over (repeats * channels) and one batched
+product or grouped convolution serve all repeats without a copy. Measured on a CPU, six repeats of a small
+network cost 2.5 times one; the same through `torch.vmap` cost 5 times one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from polyarch.training import world
+
+
+def _draw_uniform(parameter: Tensor, fan_in: int, generators: Sequence[torch.Generator]) -> None:
+    """PyTorch's default for linear and convolution layers, weights and biases alike: U(-1/sqrt(fan), 1/sqrt(fan))."""
+    bound = 1 / math.sqrt(fan_in)
+    with torch.no_grad():
+        for row, generator in zip(parameter, generators, strict=True):
+            row.copy_(torch.empty(row.shape).uniform_(-bound, bound, generator=generator))
+
+
+class Linear(nn.Module):
+    """y = W x + b for every repeat: [repeats, inputs, batch] -> [repeats, outputs, batch]."""
+
+    def __init__(self, repeats: int, inputs: int, outputs: int) -> None:
+        """Makes room for the parameters; `draw` fills them."""
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(repeats, outputs, inputs))
+        self.bias = nn.Parameter(torch.zeros(repeats, outputs))
+
+    def draw(self, generators: Sequence[torch.Generator]) -> None:
+        """Fresh weights, one generator a repeat."""
+        _draw_uniform(self.weight, self.weight.shape[-1], generators)
+        _draw_uniform(self.bias, self.weight.shape[-1], generators)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[repeats, inputs, batch] -> [repeats, outputs, batch]."""
+        return torch.baddbmm(self.bias.unsqueeze(-1), self.weight, x)
+
+
+class Conv2d(nn.Module):
+    """A convolution for every repeat: [batch, repeats * inputs, h, w] -> [batch, repeats * outputs, h', w']."""
+
+    def __init__(self, repeats: int, inputs: int, outputs: int, kernel: int, padding: int = 0) -> None:
+        """Makes room for the parameters; `draw` fills them."""
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(repeats, outputs, inputs, kernel, kernel))
+        self.bias = nn.Parameter(torch.zeros(repeats, outputs))
+        self.padding = padding
+
+    def draw(self, generators: Sequence[torch.Generator]) -> None:
+        """Fresh weights, one generator a repeat."""
+        fan_in = self.weight[0, 0].numel()
+        _draw_uniform(self.weight, fan_in, generators)
+        _draw_uniform(self.bias, fan_in, generators)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, repeats * inputs, h, w] -> [batch, repeats * outputs, h', w']."""
+        return F.conv2d(
+            x, self.weight.flatten(0, 1), self.bias.flatten(), padding=self.padding, groups=self.weight.shape[0]
+        )
+
+
+class BatchNorm(nn.Module):
+    """The one batch norm of the library: every repeat's own, alike on one rank and on many.
+
+    Training uses batch statistics (of the global batch) and moves the running ones; evaluation uses the running ones.
+    With `options` > 0 the input has an axis of options, each normalised by its own batch statistics under one shared
+    scale and shift; the running statistics are then kept per option, or, with `shared_statistics`, as one average that
+    all options push in turn (what a plain batch norm called once an option does).
+    """
+
+    momentum = 0.1
+    epsilon = 1e-5
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, repeats: int, channels: int, options: int = 0, shared_statistics: bool = False) -> None:
+        """Scale 1, shift 0, running mean 0 and variance 1."""
+        super().__init__()
+        self.options = options
+        self.shared_statistics = shared_statistics
+        self.weight = nn.Parameter(torch.ones(repeats, channels))
+        self.bias = nn.Parameter(torch.zeros(repeats, channels))
+        kept = (repeats, channels, options) if options and not shared_statistics else (repeats, channels)
+        self.register_buffer("running_mean", torch.zeros(kept))
+        self.register_buffer("running_var", torch.ones(kept))
+
+    def draw(self, generators: Sequence[torch.Generator]) -> None:
+        """Back to scale 1, shift 0; nothing here is random."""
+        with torch.no_grad():
+            for value, start in ((self.weight, 1), (self.bias, 0), (self.running_mean, 0), (self.running_var, 1)):
+                value.fill_(start)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalises [repeats, channels, batch] or [batch, repeats * channels, h, w]."""
+        if x.dim() == 4:
+            return self._normalise(x, self.running_mean, self.running_var, self.weight, self.bias)
+        return self._normalise(
+            x.reshape(1, -1, x.shape[-1]), self.running_mean, self.running_var, self.weight, self.bias
+        ).view(x.shape)
+
+    def option(self, x: Tensor, option: int) -> Tensor:
+        """Normalises [repeats, channels, batch] as one given option does."""
+        if self.shared_statistics:
+            return self(x)
+        mean, var = self.running_mean[..., option].clone(), self.running_var[..., option].clone()
+        out = self._normalise(x.reshape(1, -1, x.shape[-1]), mean, var, self.weight, self.bias).view(x.shape)
+        if self.training:
+            self.running_mean[..., option] = mean
+            self.running_var[..., option] = var
+        return out
+
+    def all_options(self, x: Tensor) -> Tensor:
+        """Normalises [repeats, channels, options, batch], each option by itself, in one call."""
+        weight = self.weight.unsqueeze(-1).expand(x.shape[:-1])
+        bias = self.bias.unsqueeze(-1).expand(x.shape[:-1])
+        if not self.shared_statistics:
+            mean, var = self.running_mean, self.running_var
+        elif self.training:
+            mean, var = torch.zeros_like(x[..., 0]), torch.ones_like(x[..., 0])
+        else:
+            mean = self.running_mean.unsqueeze(-1).expand(x.shape[:-1]).contiguous()
+            var = self.running_var.unsqueeze(-1).expand(x.shape[:-1]).contiguous()
+        momentum = 1.0 if self.shared_statistics else self.momentum
+        out = self._normalise(x.reshape(1, -1, x.shape[-1]), mean, var, weight, bias, momentum).view(x.shape)
+        if self.shared_statistics and self.training:
+            # Options 0, 1, ... push the one average in turn; in closed form the last ones outweigh the first.
+            order = torch.arange(x.shape[2] - 1, -1, -1, device=x.device, dtype=x.dtype)
+            push = self.momentum * (1 - self.momentum) ** order
+            for kept, seen in ((self.running_mean, mean), (self.running_var, var)):
+                kept.mul_((1 - self.momentum) ** x.shape[2]).add_((seen * push).sum(-1))
+        return out
+
+    def _normalise(
+        self, x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, momentum: float = 0.1
+    ) -> Tensor:
+        """[n, channels, ...]; the statistics' memory is changed in place when training."""
+        weight, bias = weight.reshape(-1), bias.reshape(-1)
+        if self.training and world.size() > 1:
+            return self._normalise_across_ranks(x, mean.view(-1), var.view(-1), weight, bias, momentum)
+        return F.batch_norm(
+            x, mean.view(-1), var.view(-1), weight, bias, self.training, momentum, self.epsilon
+        )
+
+    def _normalise_across_ranks(
+        self, x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, momentum: float
+    ) -> Tensor:
+        axes = [d for d in range(x.dim()) if d != 1]
+        shape = [1, -1] + [1] * (x.dim() - 2)
+        count = x.numel() // x.shape[1] * world.size()
+        batch_mean = world.sum_over_ranks(x.sum(axes)) / count
+        centred = x - batch_mean.view(shape)
+        batch_var = world.sum_over_ranks(centred.square().sum(axes)) / count
+        with torch.no_grad():
+            mean.lerp_(batch_mean, momentum)
+            var.lerp_(batch_var * count / (count - 1), momentum)
+        scale = weight * (batch_var + self.epsilon).rsqrt()
+        return centred * scale.view(shape) + bias.view(shape)

@@ -1,0 +1,1 @@
+"""What methods share: loop, capture, optimisers, streams of randomness, checkpoints, ranks."""

@@ -1,0 +1,48 @@
+"""A step recorded once and replayed: on a CUDA device a whole step is one launch; elsewhere it is simply called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from polyarch.methods.base import Info
+
+WARM_UP_STEPS = 3
+
+
+class CapturedStep:
+    """Runs `step`, through a CUDA graph where `device` is one.
+
+    What the step reads must sit in fixed places: the caller refills those tensors before each call. `state` names every
+    tensor that the step changes; warming up and capturing leave no trace in them.
+    """
+
+    def __init__(self, step: Callable[[], Info], state: Mapping[str, Tensor], device: torch.device) -> None:
+        """Warms up and captures at once on a CUDA device."""
+        self._step = step
+        self._graph: torch.cuda.CUDAGraph | None = None
+        if device.type == "cuda":
+            self._capture(list(state.values()))
+
+    def __call__(self) -> Info:
+        if self._graph is None:
+            return self._step()
+        self._graph.replay()
+        return self._info
+
+    @torch.no_grad()
+    def _capture(self, state: list[Tensor]) -> None:
+        before = [value.clone() for value in state]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side), torch.enable_grad():
+            for _ in range(WARM_UP_STEPS):
+                self._step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.enable_grad(), torch.cuda.graph(graph):
+            self._info = self._step()
+        torch._foreach_copy_(state, before)
+        self._graph = graph

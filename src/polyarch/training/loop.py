@@ -1,0 +1,205 @@
+"""The loop that every method runs in: epochs of steps, evaluations, early stopping, the best state kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polyarch.errors import PolyarchError
+from polyarch.methods.base import Batch, Feed, FeedSpec, Method, Problem, State
+from polyarch.training import world
+from polyarch.training.capture import CapturedStep
+from polyarch.training.streams import Streams
+
+
+@dataclass
+class Progress:
+    """Where a search stands, as plain numbers: the part of a checkpoint that is not tensors."""
+
+    stage: int = 0
+    epoch: int = 0
+    """Epochs done in this stage."""
+    forward: int = 0
+    """Examples passed forward, over all ranks, and for one repeat."""
+    backward: int = 0
+    best: list[float] = field(default_factory=list)
+    """Best objective a repeat."""
+    best_epoch: list[int] = field(default_factory=list)
+    stopped_epoch: list[int] = field(default_factory=list)
+    """When a repeat stopped early; 0 while it runs."""
+
+    def finished(self, epochs: int) -> bool:
+        """Whether the stage is over: all its epochs done, or every repeat stopped."""
+        return self.epoch >= epochs or (bool(self.stopped_epoch) and all(self.stopped_epoch))
+
+
+class Batches:
+    """Fixed places for the batches of a step, refilled from shuffled data before each one."""
+
+    def __init__(self, problem: Problem, specs: dict[str, FeedSpec]) -> None:
+        """Makes the places."""
+        self._specs = specs
+        self._data = {name: problem.data[spec.split] for name, spec in specs.items()}
+        self._repeats = problem.repeats
+        self.places: dict[str, list[Batch]] = {}
+        for name, spec in specs.items():
+            data, local = self._data[name], spec.size // world.size()
+            shape = (problem.repeats, local)
+            whole = spec.count == 1 and spec.size == len(data) and world.size() == 1
+            self.places[name] = [
+                Batch(data.x.expand(problem.repeats, *data.x.shape), data.y.expand(problem.repeats, -1))
+                if whole  # the order within a full batch does not matter: nothing to copy, ever
+                else Batch(data.x.new_empty(*shape, *data.x.shape[1:]), data.y.new_empty(shape))
+                for _ in range(spec.count)
+            ]
+        self.steps = min(len(self._data[name]) // (spec.size * spec.count) for name, spec in specs.items())
+        if self.steps < 1:
+            raise PolyarchError("a step needs more examples than a split has; lower batch_size")
+        self._order: dict[str, Tensor] = {}
+
+    def shuffle(self, streams: Sequence[Streams]) -> None:
+        """A new order of examples for every repeat, from its own stream."""
+        for name, data in self._data.items():
+            order = torch.stack([torch.randperm(len(data), generator=s["data"]) for s in streams])
+            self._order[name] = order.to(data.y.device)
+
+    def fill(self, step: int) -> None:
+        """Puts the batches of a step in their places; on many ranks, this rank's slice of each."""
+        for name, spec in self._specs.items():
+            data, order = self._data[name], self._order[name]
+            for k, place in enumerate(self.places[name]):
+                if place.y.data_ptr() == data.y.data_ptr():
+                    continue
+                start = (step * spec.count + k) * spec.size
+                index = world.share(order[:, start : start + spec.size], 1).flatten()
+                torch.index_select(data.x, 0, index, out=place.x.flatten(0, 1))
+                torch.index_select(data.y, 0, index, out=place.y.flatten())
+
+
+class Loop:
+    """One stage of a search: owns the feed, the (captured) step, and the best state so far."""
+
+    def __init__(
+        self, method: Method, problem: Problem, state: State, streams: Sequence[Streams], progress: Progress, epochs: int
+    ) -> None:
+        """Prepares everything that is made once; `state` is as `method.init` left it, or restored."""
+        self.method, self.problem, self.state, self.streams = method, problem, state, streams
+        self.progress, self.epochs = progress, epochs
+        self.device = problem.data["train"].y.device
+        self.split = stopping_split(method, problem)
+        self.batches = Batches(problem, method.feeds(problem))
+        self._rates = {name: torch.tensor(r, device=self.device) for name, r in method.rates(0).items()}
+        self._draws: dict[str, Tensor] = {}
+        self._step: CapturedStep | None = None
+        self.best = {name: value.detach().clone() for name, value in state.tensors().items()}
+        if not progress.best:
+            progress.best = [-math.inf] * problem.repeats
+            progress.best_epoch = [0] * problem.repeats
+            progress.stopped_epoch = [0] * problem.repeats
+
+    def epoch(self) -> dict[str, Any] | None:
+        """One epoch; returns what there is to tell when it was one after which to evaluate, else None."""
+        progress = self.progress
+        for name, rate in self.method.rates(progress.epoch).items():
+            self._rates[name].fill_(rate)
+        self.batches.shuffle(self.streams)
+        totals: dict[str, Tensor] = {}
+        for step in range(self.batches.steps):
+            self.batches.fill(step)
+            self._fill_draws()
+            info = self._run_step()
+            for name, value in info.metrics.items():
+                totals[name] = totals[name] + value if name in totals else value.clone()
+            progress.forward += info.forward
+            progress.backward += info.backward
+        self.method.end_epoch(self.problem, self.state)
+        progress.epoch += 1
+        if progress.epoch % self.method.evaluate_every and progress.epoch < self.epochs:
+            return None
+        return self._evaluate({name: total / self.batches.steps for name, total in totals.items()})
+
+    def _fill_draws(self) -> None:
+        drawn = [self.method.draw(self.problem, s) for s in self.streams]
+        for name in drawn[0]:
+            value = torch.stack([d[name] for d in drawn])
+            if name in self._draws:
+                self._draws[name].copy_(value)
+            else:
+                self._draws[name] = value.to(self.device)
+
+    def _run_step(self) -> Any:
+        if self._step is None:
+            feed = Feed(self.batches.places, self._draws, self._rates)
+            self._step = CapturedStep(
+                lambda: self.method.step(self.problem, self.state, feed), self.state.tensors(), self.device
+            )
+        return self._step()
+
+    def _evaluate(self, steps: dict[str, Tensor]) -> dict[str, Any]:
+        """Evaluates, keeps the best, and says what happened: every value a list with one entry a repeat."""
+        progress = self.progress
+        splits = {self.split or "train"} | ({"valid"} if "valid" in self.problem.data else set())
+        found = {split: self.method.evaluate(self.problem, self.state, split) for split in sorted(splits)}
+        belief = self.method.distribution(self.problem, self.state)
+        objective = found[self.split or "train"]["objective"].tolist()
+        running = [stopped == 0 for stopped in progress.stopped_epoch]
+        if any(math.isnan(v) for v, runs in zip(objective, running, strict=True) if runs):
+            raise Diverged(progress.epoch)
+        better = [
+            runs and (v > best or self.split is None)
+            for v, best, runs in zip(objective, progress.best, running, strict=True)
+        ]
+        self._keep(better)
+        for k, is_better in enumerate(better):
+            if is_better:
+                progress.best[k], progress.best_epoch[k] = objective[k], progress.epoch
+            elif running[k] and progress.epoch - progress.best_epoch[k] >= self.method.patience:
+                progress.stopped_epoch[k] = progress.epoch
+        return {
+            "stage": progress.stage,
+            "epoch": progress.epoch,
+            "forward": progress.forward,
+            "backward": progress.backward,
+            "step": {name: value.tolist() for name, value in steps.items()},
+            **{split: {name: v.tolist() for name, v in values.items()} for split, values in found.items()},
+            "probs": {name: p.detach().tolist() for name, p in belief.probs().items()},
+            "entropy": belief.entropy().detach().tolist(),
+        }
+
+    @torch.no_grad()
+    def _keep(self, better: list[bool]) -> None:
+        """Copies the state of the repeats that improved into `best`."""
+        if not any(better):
+            return
+        current = [value.detach() for value in self.state.tensors().values()]
+        if all(better):
+            torch._foreach_copy_(list(self.best.values()), current)
+            return
+        chosen = torch.tensor(better, device=self.device).nonzero().squeeze(-1)
+        for kept, value in zip(self.best.values(), current, strict=True):
+            kept[chosen] = value[chosen]
+
+
+class Diverged(PolyarchError):
+    """The objective is no longer a number."""
+
+    def __init__(self, epoch: int) -> None:
+        """Remembers when."""
+        super().__init__(f"the objective became NaN by epoch {epoch}: training diverged; lower `rate`")
+        self.epoch = epoch
+
+
+def stopping_split(method: Method, problem: Problem) -> str | None:
+    """The split whose objective decides which state is kept; None keeps the last."""
+    if method.stop == "never":
+        return None
+    if method.stop == "valid" and "valid" not in problem.data:
+        raise PolyarchError("stop=valid needs a validation split; set valid (of the data) above 0, or stop=train")
+    if method.stop == "auto":
+        return "valid" if "valid" in problem.data else "train"
+    return method.stop

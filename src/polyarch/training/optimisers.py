@@ -1,0 +1,40 @@
+"""Optimiser updates on plain tensors, in place, with learning rates as tensors so that a step can be captured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from polyarch.errors import PolyarchError
+
+
+def momentum_buffers(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Zero momentum for every parameter, made before the first step."""
+    return {name: torch.zeros_like(value, requires_grad=False) for name, value in parameters.items()}
+
+
+@torch.no_grad()
+def sgd(
+    parameters: Sequence[Tensor], gradients: Sequence[Tensor], momenta: Sequence[Tensor], *, rate: Tensor, momentum: float
+) -> None:
+    """v <- momentum v + g; p <- p - rate v. The velocity starts at 0, which is torch.optim.SGD without dampening."""
+    torch._foreach_mul_(momenta, momentum)
+    torch._foreach_add_(momenta, gradients)
+    torch._foreach_sub_(parameters, torch._foreach_mul(momenta, rate))
+
+
+def check_sgd(rate: float, momentum: float, drop_after: int) -> None:
+    """Raises on settings of SGD that make no sense."""
+    if not rate > 0:
+        raise PolyarchError(f"rate must be positive, not {rate}")
+    if not 0 <= momentum < 1:
+        raise PolyarchError(f"momentum must be at least 0 and below 1, not {momentum}")
+    if drop_after < 0:
+        raise PolyarchError(f"drop_after must be 0 (never) or a number of epochs, not {drop_after}")
+
+
+def dropped(rate: float, drop_after: int, epoch: int) -> float:
+    """The rate of an epoch that falls to a tenth after `drop_after` epochs (0: never)."""
+    return rate * 0.1 if drop_after and epoch >= drop_after else rate

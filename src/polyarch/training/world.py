@@ -1,0 +1,75 @@
+"""The one place where a batch is reduced, so that many ranks compute what one would.
+
+Convention: every rank holds the same weights and belief and a slice of the global batch. `mean` returns the global
+mean, with the gradient of the local one; `average` then averages gradients over ranks. A term that is equal on all
+ranks (a KL, say) comes through unchanged, and a mean over examples gets its exact global gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def size() -> int:
+    """How many ranks work together; 1 without torch.distributed."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """This process's number among them; 0 writes the files."""
+    return dist.get_rank() if size() > 1 else 0
+
+
+def mean(values: Tensor) -> Tensor:
+    """Mean over the last axis and all ranks; see the module's convention for its gradient."""
+    local = values.mean(-1)
+    if size() == 1:
+        return local
+    total = local.detach().clone()
+    dist.all_reduce(total)
+    return local + (total / size() - local).detach()
+
+
+def sum_over_ranks(value: Tensor) -> Tensor:
+    """Elementwise sum over ranks; its gradient is summed over ranks too, as statistics of a batch need."""
+    if size() == 1:
+        return value
+    return _SumOverRanks.apply(value)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def average(gradients: Sequence[Tensor]) -> None:
+    """Averages gradients over ranks, in place and in one message."""
+    if size() == 1:
+        return
+    flat = torch.cat([g.reshape(-1) for g in gradients])
+    dist.all_reduce(flat)
+    flat /= size()
+    for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(part.view_as(gradient))
+
+
+def share(batch: Tensor, axis: int) -> Tensor:
+    """This rank's slice of a global batch; the axis must divide by the number of ranks."""
+    return batch.chunk(size(), axis)[rank()] if size() > 1 else batch
+
+
+class _SumOverRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(value: Tensor) -> Tensor:
+        total = value.contiguous().clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def setup_context(ctx: object, inputs: tuple[Tensor], output: Tensor) -> None:
+        """Nothing to keep."""
+
+    @staticmethod
+    def backward(ctx: object, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        total = gradient.contiguous().clone()
+        dist.all_reduce(total)
+        return total

@@ -1,0 +1,231 @@
+"""How good predictions are, and whether their confidence can be trusted.
+
+Classifiers are judged by their log-probabilities, so that nothing underflows before its logarithm is needed.
+All is computed on the CPU in float64, so that no result depends on the order in which a device adds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from polyarch.data.task import Likelihood
+from polyarch.errors import PolyarchError
+
+_NORMALISED = 0.05
+"""How far log sum p may be from 0: wide enough for bfloat16, too narrow for probabilities or most logits."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """A reliability diagram: predictions sorted into bins of equal width by their confidence."""
+
+    edges: Tensor
+    """[bins + 1], from 0 to 1. Bin b is (edges[b], edges[b + 1]]; the first holds 0 too."""
+    confidence: Tensor
+    """[bins], mean probability of the predicted class; NaN where a bin is empty."""
+    accuracy: Tensor
+    """[bins], share of correct predictions; NaN where a bin is empty."""
+    count: Tensor
+    """[bins] int64, number of predictions."""
+
+
+def accuracy(log_probs: Tensor, target: Tensor) -> float:
+    """Share of examples whose most probable class is the true one.
+
+    Args:
+        log_probs: [n, classes], log-probabilities.
+        target: [n] int64, true classes.
+
+    Returns:
+        mean_i [argmax_c p_ic = y_i]; of equally probable classes the first is predicted.
+    """
+    log_probs, target = _checked(log_probs, target)
+    return (log_probs.argmax(-1) == target).double().mean().item()
+
+
+def log_likelihood(log_probs: Tensor, target: Tensor) -> float:
+    """Mean log-probability of the true class, in nats.
+
+    A logarithm, unlike the figure under that name in the released LDN code, which is the mean of p itself.
+
+    Args:
+        log_probs: [n, classes], log-probabilities; of a mixture, log sum_m w_m p_m.
+        target: [n] int64, true classes.
+
+    Returns:
+        mean_i log p_i,y_i; minus infinity where a true class has probability 0.
+    """
+    log_probs, target = _checked(log_probs, target)
+    return log_probs.gather(-1, target.unsqueeze(-1)).mean().item()
+
+
+def brier(log_probs: Tensor, target: Tensor) -> float:
+    """Multi-class Brier score: 0 is perfect, 2 is certain and wrong.
+
+    Args:
+        log_probs: [n, classes], log-probabilities.
+        target: [n] int64, true classes.
+
+    Returns:
+        mean_i sum_c (p_ic - [c = y_i])^2, summed over classes and not averaged over them.
+    """
+    log_probs, target = _checked(log_probs, target)
+    return (log_probs.exp() - one_hot(target, log_probs.shape[-1])).square().sum(-1).mean().item()
+
+
+def reliability(log_probs: Tensor, target: Tensor, bins: int = 15) -> Reliability:
+    """Confidence and accuracy of the predicted class, in bins of confidence.
+
+    Args:
+        log_probs: [n, classes], log-probabilities.
+        target: [n] int64, true classes.
+        bins: how many bins of equal width.
+
+    Returns:
+        The diagram; the confidence of example i is max_c p_ic.
+    """
+    log_probs, target = _checked(log_probs, target)
+    log_confidence, predicted = log_probs.max(-1)
+    confidence = log_confidence.exp()
+    edges, index = _binned(confidence, bins)
+    count = index.bincount(minlength=bins)
+    return Reliability(
+        edges=edges,
+        confidence=index.bincount(confidence, minlength=bins) / count,
+        accuracy=index.bincount((predicted == target).double(), minlength=bins) / count,
+        count=count,
+    )
+
+
+def ece(log_probs: Tensor, target: Tensor, bins: int = 15) -> float:
+    """Expected calibration error of the predicted class (Guo et al. 2017, Eq. 3).
+
+    Args:
+        log_probs: [n, classes], log-probabilities.
+        target: [n] int64, true classes.
+        bins: how many bins of equal width.
+
+    Returns:
+        sum_b (count_b / n) |accuracy_b - confidence_b| over the bins of `reliability` that are not empty.
+    """
+    diagram = reliability(log_probs, target, bins)
+    gaps = (diagram.accuracy - diagram.confidence).abs()
+    return (diagram.count * gaps).nansum().item() / len(target)
+
+
+def ece_all_classes(log_probs: Tensor, target: Tensor, bins: int = 10) -> float:
+    """The calibration error of the released LDN code: not the usual one, kept to compare with that paper.
+
+    All n * classes probabilities are sorted into bins of equal width. An entry is correct only if its class
+    is both the predicted and the true one, and the share of correct entries is compared with the bin's upper
+    edge. So even perfect predictions score above 0: their entries at 0 are compared with 1 / bins.
+
+    The released code drops entries that are exactly 0 or, by rounding, above 1, and gives NaN if a bin is
+    empty; here such entries fall in the first and the last bin, and an empty bin adds nothing.
+
+    Args:
+        log_probs: [n, classes], log-probabilities.
+        target: [n] int64, true classes.
+        bins: how many bins of equal width.
+
+    Returns:
+        sum_b (count_b / (n * classes)) |correct_b / count_b - upper edge_b|.
+    """
+    log_probs, target = _checked(log_probs, target)
+    predicted = log_probs.argmax(-1)
+    correct = one_hot(target, log_probs.shape[-1]) * (predicted == target).unsqueeze(-1)
+    edges, index = _binned(log_probs.exp().flatten(), bins)
+    count = index.bincount(minlength=bins)
+    corrects = index.bincount(correct.flatten().double(), minlength=bins)
+    return (corrects - count * edges[1:]).abs().sum().item() / log_probs.numel()
+
+
+def summary(log_probs: Tensor, target: Tensor) -> dict[str, float]:
+    """Everything this module measures of a classifier.
+
+    Args:
+        log_probs: [n, classes], log-probabilities.
+        target: [n] int64, true classes.
+
+    Returns:
+        `accuracy`, `log_likelihood`, `brier`, `ece` (15 bins) and `ece_all_classes` (10 bins), by name.
+    """
+    log_probs, target = _checked(log_probs, target)
+    return {
+        "accuracy": accuracy(log_probs, target),
+        "log_likelihood": log_likelihood(log_probs, target),
+        "brier": brier(log_probs, target),
+        "ece": ece(log_probs, target),
+        "ece_all_classes": ece_all_classes(log_probs, target),
+    }
+
+
+def regression_summary(output: Tensor, target: Tensor, likelihood: Likelihood) -> dict[str, float]:
+    """What is measured of a network that predicts a number.
+
+    Args:
+        output: [n, 1], predicted means of one network. The mean of several networks gives the error of their
+            mixture, but not its likelihood, which is log sum_m w_m p(y | output_m).
+        target: [n], true values.
+        likelihood: of the task.
+
+    Returns:
+        `rmse`, sqrt(mean_i (output_i - y_i)^2), and `log_likelihood`, mean_i log p(y_i | output_i) in nats.
+    """
+    if output.dim() != 2 or output.shape[1] != 1 or target.shape != output.shape[:1] or len(target) == 0:
+        raise PolyarchError(
+            f"regression needs outputs [n, 1] and targets [n] with n > 0, got {list(output.shape)} and "
+            f"{list(target.shape)}; pass one predicted mean an example"
+        )
+    output, target = output.detach().cpu().double(), target.detach().cpu().double()
+    return {
+        "rmse": (output.squeeze(-1) - target).square().mean().sqrt().item(),
+        "log_likelihood": likelihood.log_likelihood(output, target).mean().item(),
+    }
+
+
+def _checked(log_probs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Both on the CPU, `log_probs` in float64 and off its graph; raises unless they fit each other."""
+    if log_probs.dim() != 2 or target.shape != log_probs.shape[:1] or log_probs.numel() == 0:
+        raise PolyarchError(
+            "log-probabilities must be [n, classes] and targets [n], neither empty, got "
+            f"{list(log_probs.shape)} and {list(target.shape)}; give one row and one class number an example"
+        )
+    if target.dtype != torch.int64:
+        raise PolyarchError(
+            f"targets must be class numbers in int64, got {target.dtype}; convert with .long()"
+        )
+    log_probs, target = log_probs.detach().cpu().double(), target.cpu()
+    classes = log_probs.shape[1]
+    low, high = target.aminmax()
+    if low < 0 or high >= classes:
+        raise PolyarchError(
+            f"targets run from {low.item()} to {high.item()}, but there are {classes} classes; "
+            f"number them 0 to {classes - 1}"
+        )
+    # Written so that NaN fails too.
+    normalised = log_probs.logsumexp(-1).abs() <= _NORMALISED
+    if not normalised.all():
+        row = normalised.long().argmin().item()
+        raise PolyarchError(
+            f"row {row} of the log-probabilities does not sum to 1 after exp, or is not a number; "
+            "pass logits.log_softmax(-1), neither logits nor probabilities"
+        )
+    return log_probs, target
+
+
+def _binned(probs: Tensor, bins: int) -> tuple[Tensor, Tensor]:
+    """Edges [bins + 1] of equal bins on [0, 1], open on the left, and the bin [n] of each probability.
+
+    The outermost edges bind nothing: 0 is in the first bin, and what rounding has put above 1 in the last.
+    """
+    if bins < 1:
+        raise PolyarchError(f"there must be at least one bin, got bins={bins}")
+    edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64)
+    return edges, torch.bucketize(probs, edges[1:-1])
