@@ -26,8 +26,8 @@ def checked_inputs(x: Array, what: str) -> Array:
         raise PolyarchError(f"{what} holds values of type {x.dtype}; give numbers")
     if x.ndim not in (2, 3, 4) or x.size == 0:
         raise PolyarchError(
-            f"{what} has the shape {list(x.shape)}; give vectors [n, features] or images [n, channels, height,"
-            " width]"
+            f"{what} has the shape {list(x.shape)}; give vectors [n, features] or images"
+            " [n, channels, height, width]"
         )
     if x.ndim == 3:
         x = x[:, None]
@@ -90,8 +90,8 @@ def check_classes(
         shown = ", ".join(repr(names[i]) if names else str(i) for i in missing[:5])
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
         raise PolyarchError(
-            f"{where}: no training example of class {shown}{more}; add examples, set aside fewer for valid and"
-            " test, or number the classes 0, 1, 2, ... without gaps"
+            f"{where}: no training example of class {shown}{more}; add examples, set aside fewer for"
+            " valid and test, or number the classes 0, 1, 2, ... without gaps"
         )
     return count
 

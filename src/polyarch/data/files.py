@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -63,7 +64,14 @@ class Npz(FileSource):
                 f"{self.text}: no array {' or '.join(missing)} (it holds {', '.join(present) or 'nothing'});"
                 " write it with numpy.savez(path, x=..., y=...)"
             )
-        return Examples(**arrays, where=self.text, kind=self.kind)
+        return Examples(
+            arrays["x"],
+            arrays["y"],
+            where=self.text,
+            x_test=arrays.get("x_test"),
+            y_test=arrays.get("y_test"),
+            kind=self.kind,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,37 +88,36 @@ class Csv(FileSource):
     def read(self) -> Examples:
         """Vectors of all columns but the label's."""
         lines = self._lines()
-        header = [name.strip() for _, row in [next(lines)] for name in row]
-        if len(set(header)) != len(header):
-            twice = next(name for name in header if header.count(name) > 1)
-            raise PolyarchError(
-                f"{self.text}: two columns are called {twice!r}; give every column its own name"
-            )
-        if self.label not in header:
-            raise PolyarchError(
-                f"{self.text}: {unknown('label column', self.label, header)}; set label to its name"
-            )
-        if len(header) < 2:
-            raise PolyarchError(f"{self.text}: no column besides the label {self.label!r}; add the features")
-        column = header.index(self.label)
+        _, first = next(lines, (1, []))
+        header = [name.strip() for name in first]
+        self._check_header(header)
         features, labels, numbers = [], [], []
         for number, row in lines:
             if len(row) != len(header):
-                raise PolyarchError(
-                    f"{self.text}: line {number} has {len(row)} cells where the header has {len(header)};"
-                    " mend the line"
+                raise self._error(
+                    number, f"has {len(row)} cells where the header has {len(header)}; mend the line"
                 )
-            labels.append(row.pop(column).strip())
+            cells = dict(zip(header, row, strict=True))
+            labels.append(cells.pop(self.label).strip())
             if not labels[-1]:
-                raise PolyarchError(
-                    f"{self.text}: line {number} has no label in column {self.label!r}; add it"
-                )
-            features.append([self._number(cell, number, header, column, i) for i, cell in enumerate(row)])
+                raise self._error(number, f"has no label in column {self.label!r}; add it")
+            features.append([self._number(cell, name, number) for name, cell in cells.items()])
             numbers.append(number)
         if not labels:
             raise PolyarchError(f"{self.text}: no line of data under the header; add examples")
         y, classes = self._targets(labels, numbers)
         return Examples(np.array(features), y, where=self.text, kind=self.kind, classes=classes)
+
+    def _check_header(self, header: list[str]) -> None:
+        if len(set(header)) != len(header):
+            twice = next(name for name in header if header.count(name) > 1)
+            raise self._error(1, f"names two columns {twice!r}; give every column its own name")
+        if self.label not in header:
+            raise PolyarchError(
+                f"{self.text}: {unknown('label column', self.label, header)}; set label to its name"
+            )
+        if len(header) < 2:
+            raise self._error(1, f"has no column besides the label {self.label!r}; add the features")
 
     def _lines(self) -> Iterator[tuple[int, list[str]]]:
         """Line numbers and cells of all lines that are not blank; the header first."""
@@ -120,17 +127,16 @@ class Csv(FileSource):
         try:
             with open(self.text, encoding="utf-8-sig", newline="") as file:
                 reader = csv.reader(file, delimiter=self.delimiter)
-                yield from ((reader.line_num, row) for row in reader if any(cell.strip() for cell in row))
-        except (csv.Error, UnicodeDecodeError, OSError) as error:
-            raise PolyarchError(f"{self.text}: not a readable UTF-8 .csv file ({reason(error)})") from error
-
-    def _number(self, cell: str, line: int, header: list[str], label: int, index: int) -> float:
-        value = _float(cell)
-        if value is None or not np.isfinite(value):
-            name = header[index + (index >= label)]
+                yield from ((reader.line_num, row) for row in reader if row)
+        except (csv.Error, ValueError, OSError) as error:
             raise PolyarchError(
-                f"{self.text}: line {line}, column {name!r} is {cell!r}; features must be finite numbers"
-            )
+                f"{self.text}: not a readable UTF-8 .csv file ({reason(error)}); save it as one"
+            ) from error
+
+    def _number(self, cell: str, column: str, line: int) -> float:
+        value = _float(cell)
+        if value is None or not math.isfinite(value):
+            raise self._error(line, f"has {cell!r} in column {column!r}; features must be finite numbers")
         return value
 
     def _targets(self, labels: list[str], lines: list[int]) -> tuple[Array, tuple[str, ...]]:
@@ -140,16 +146,18 @@ class Csv(FileSource):
             classes, y = np.unique(np.array(labels), return_inverse=True)
             return y, tuple(str(name) for name in classes)
         for value, label, line in zip(values, labels, lines, strict=True):
-            if value is None or not np.isfinite(value):
-                raise PolyarchError(
-                    f"{self.text}: line {line}, label {label!r} is no finite number; mend the line"
-                )
+            if value is None or not math.isfinite(value):
+                raise self._error(line, f"has the label {label!r}, no finite number; mend the line")
             if self.kind == "classification" and (value < 0 or value != int(value)):
-                raise PolyarchError(
-                    f"{self.text}: line {line}, label {label!r} is negative or fractional; number the classes"
-                    " from 0, name them by words, or set kind=regression"
+                raise self._error(
+                    line,
+                    f"has the label {label!r}, negative or fractional; number the classes from 0, name"
+                    " them by words, or set kind=regression",
                 )
         return np.array(values, dtype=np.float64), ()
+
+    def _error(self, line: int, what: str) -> PolyarchError:
+        return PolyarchError(f"{self.text}: line {line} {what}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,14 +171,14 @@ class ImageFolder(FileSource):
         """All images, classes and files in the order of their names."""
         at_least("size", self.size, 0)
         root = Path(self.text)
-        classes = sorted(p.name for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
+        classes = [p.name for p in _listed(root) if p.is_dir() and not p.name.startswith(".")]
         if len(classes) < 2:
             raise PolyarchError(
                 f"{root}: {len(classes)} sub-folder(s); put each class's images in a folder of its own"
             )
         paths, y = [], []
         for label, name in enumerate(classes):
-            found = sorted(p for p in (root / name).iterdir() if p.suffix.lower() in IMAGE_ENDINGS)
+            found = [p for p in _listed(root / name) if p.suffix.lower() in IMAGE_ENDINGS]
             if not found:
                 raise PolyarchError(
                     f"{root / name}: no image ({', '.join(IMAGE_ENDINGS)}); add some, or remove the folder"
@@ -211,6 +219,14 @@ def _check_file(path: str) -> None:
         raise PolyarchError(f"{path}: no such file; check the path")
     if os.path.getsize(path) == 0:
         raise PolyarchError(f"{path}: the file is empty; write it again")
+
+
+def _listed(folder: Path) -> list[Path]:
+    """What is in a folder, by name."""
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise PolyarchError(f"{folder}: cannot be listed ({reason(error)}); check the folder") from error
 
 
 def _float(cell: str) -> float | None:

@@ -41,6 +41,8 @@ class Arrays(Memory):
     def read(self) -> Examples:
         """The arrays as numpy arrays."""
         x, y = _array(self.x, "x"), _array(self.y, "y")
+        if (self.x_test is None) != (self.y_test is None):
+            raise PolyarchError("arrays: only one of x_test and y_test is given; give both or neither")
         if self.x_test is None:
             return Examples(x, y, where="arrays", kind=self.kind)
         x_test, y_test = _array(self.x_test, "x_test"), _array(self.y_test, "y_test")
@@ -73,14 +75,16 @@ def _items(dataset: Dataset[Any]) -> tuple[Array, Array]:
     ys: list[Array] = []
     for index in range(len(dataset)):
         try:
-            x, y = dataset[index]
+            item = dataset[index]
         except Exception as error:  # whatever the user's code raises
             raise PolyarchError(
-                f"{name}: item {index} is no (x, y) pair ({type(error).__name__}: {reason(error)});"
+                f"{name}: item {index} cannot be read ({type(error).__name__}: {reason(error)});"
                 " mend its __getitem__"
             ) from error
-        xs.append(_array(x, f"x of item {index}"))
-        ys.append(_array(y, f"y of item {index}"))
+        if not isinstance(item, tuple | list) or len(item) != 2:
+            raise PolyarchError(f"{name}: item {index} is {type(item).__name__}; give a pair (x, y)")
+        xs.append(_array(item[0], f"x of item {index}"))
+        ys.append(_array(item[1], f"y of item {index}"))
         for what, values in (("x", xs), ("y", ys)):
             if values[-1].shape != values[0].shape:
                 raise PolyarchError(
@@ -94,13 +98,14 @@ def _items(dataset: Dataset[Any]) -> tuple[Array, Array]:
 
 def _array(values: Any, what: str) -> Array:
     """A numpy array from a numpy array, a torch tensor, a list, a Pillow image or a number."""
-    if isinstance(values, Tensor):
-        values = values.detach().cpu()
-        # numpy has no bfloat16
-        return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
     try:
+        if isinstance(values, Tensor):
+            values = values.detach().cpu()
+            return (
+                values.float() if values.dtype == torch.bfloat16 else values
+            ).numpy()  # no bfloat16 in numpy
         return np.asarray(values)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise PolyarchError(
             f"{what} is no array ({reason(error)}); give all examples the same shape"
         ) from error

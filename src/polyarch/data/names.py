@@ -46,7 +46,7 @@ class Spirals(Source):
     noise: float = 0.15
     """Gaussian noise: its standard deviation. Uniform noise: its upper end."""
     noise_kind: Literal["gaussian", "uniform"] = "gaussian"
-    """Gaussian, N(0, noise^2); or uniform on [0, noise), as in the released code of Variational Depth Search."""
+    """N(0, noise^2), or uniform on [0, noise) as in the released code of Variational Depth Search."""
     rotation: float = 720.0
     """How far an arm turns, in degrees."""
     data_seed: int = 0

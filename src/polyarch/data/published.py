@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import math
 import os
 import zlib
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -46,6 +47,11 @@ class Published(Source):
     @abstractmethod
     def read_part(self, files: list[Path]) -> tuple[Array, Array]:
         """Images [n, c, h, w] uint8 and labels [n] from the training files or the test files."""
+
+    def settings(self) -> dict[str, Any]:
+        """All settings; the folder is absolute, so that a run finds its data from any folder."""
+        folder = os.path.abspath(os.path.expanduser(self.folder)) if self.folder else ""
+        return {**super().settings(), "folder": folder}
 
     def read(self) -> Examples:
         """The training and the test files."""
@@ -187,10 +193,11 @@ class Svhn(Published):
             raise PolyarchError(
                 f"{path}: not a readable SVHN file with X and y ({reason(error)}); {FETCH}"
             ) from error
-        if x.ndim != 4 or x.shape[2] != 3 or x.dtype != np.uint8 or y.size != x.shape[3]:
+        fits = x.ndim == 4 and x.shape[2] == 3 and x.dtype == np.uint8 and y.dtype.kind in "ui"
+        if not fits or y.size != x.shape[3]:
             raise PolyarchError(
-                f"{path}: X is {x.dtype} {list(x.shape)} and y {list(y.shape)}, where uint8 [h, w, 3, n] and"
-                f" [n, 1] were expected; {FETCH}"
+                f"{path}: X is {x.dtype} {list(x.shape)} and y {y.dtype} {list(y.shape)}, where uint8"
+                f" [h, w, 3, n] and [n, 1] were expected; {FETCH}"
             )
         y = y.reshape(-1).astype(np.int64)
         _check_labels(y, 11, path)
@@ -212,7 +219,7 @@ def read_idx(path: Path, dimensions: int) -> Array:
     if content[:4] != bytes((0, 0, 8, dimensions)) or len(content) < start:
         raise PolyarchError(f"{path}: not an IDX file of {dimensions} dimension(s) of bytes; {FETCH}")
     shape = tuple(int(size) for size in np.frombuffer(content, ">u4", dimensions, 4))
-    expected = start + int(np.prod(shape, dtype=object))
+    expected = start + math.prod(shape)
     if len(content) != expected:
         raise PolyarchError(
             f"{path}: {len(content)} bytes where {expected} were expected (truncated?); {FETCH}"
@@ -250,5 +257,6 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _check_labels(y: Array, classes: int, path: Path) -> None:
-    if len(y) and y.max() >= classes:
-        raise PolyarchError(f"{path}: label {y.max()} at record {y.argmax()} is out of range; {FETCH}")
+    bad = np.flatnonzero((y < 0) | (y >= classes))
+    if len(bad):
+        raise PolyarchError(f"{path}: label {y[bad[0]]} of record {bad[0]} is out of range; {FETCH}")

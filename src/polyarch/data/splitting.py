@@ -123,8 +123,9 @@ def _checked(x: Array, y: Array, kind: Kind, where: str, x_name: str, y_name: st
 
 
 def _split(x: Array, y: Array, part: Indices) -> Split:
-    # Indexing copies, so that the caller's arrays may change later without changing the task.
-    return Split(torch.from_numpy(x[part]), torch.from_numpy(y[part]))
+    # Indexing copies, so that the caller's arrays may change later without changing the task. A copy from a
+    # transposed view may still be transposed, hence ascontiguousarray.
+    return Split(torch.from_numpy(np.ascontiguousarray(x[part])), torch.from_numpy(y[part]))
 
 
 def held_count(name: str, amount: float, n: int) -> int:
@@ -158,8 +159,8 @@ def split_indices(
         )
     order = np.random.default_rng(seed).permutation(n)
     if strata is not None:
-        # Within its class, example k of c gets the place k/c; sorted by place, every stretch of the order holds
-        # the classes in proportion. The last of each class has the place 1 and so stays in training, at the end.
+        # Within its class, example k of c gets the place k/c; sorted by place, every stretch of the order
+        # holds the classes in proportion. The last of each class has the place 1: it stays in training.
         labels = strata[order]
         by_class = np.argsort(labels, kind="stable")
         _, starts, sizes = np.unique(labels[by_class], return_index=True, return_counts=True)

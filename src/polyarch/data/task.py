@@ -55,7 +55,7 @@ class Likelihood(ABC):
 
     @abstractmethod
     def measured(self, output: Tensor, target: Tensor) -> Tensor:
-        """The everyday measure of each example, [..., batch]: 1 where a class is right, or the squared error."""
+        """The everyday measure of an example [..., batch]: 1 where a class is right, or the squared error."""
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
@@ -138,8 +138,8 @@ def likelihood_from(settings: dict[str, Any]) -> Likelihood:
 class Standardise(nn.Module):
     """Maps raw inputs (uint8 or float) to float32 of mean 0 and deviation 1 a channel or feature.
 
-    Mean and deviation are those of the training split. It travels with the model, so that a model takes inputs
-    exactly as they were read.
+    Mean and deviation are those of the training split. It travels with the model, so that a model takes
+    inputs exactly as they were read.
     """
 
     def __init__(self, mean: Tensor, std: Tensor) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
+from polyarch.distributions.base import Distribution
 from polyarch.errors import PolyarchError, unknown
 from polyarch.spaces.cost import Cost, cost_of
 
@@ -78,6 +79,13 @@ class Supernet(nn.Module, ABC):
     @abstractmethod
     def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
         """The weights and buffers of one architecture, under the names `space.build(architecture)` uses."""
+
+    def nested_members(self, architecture: Architecture, belief: Distribution) -> tuple[Supernet, Tensor]:
+        """For nested decisions: a supernet of one repeat cut at `architecture`, and the members' weights under `All`.
+
+        Call it on a supernet of one repeat, with the belief of that repeat.
+        """
+        raise PolyarchError(f"the space {self.space.name!r} is not nested: its members do not share one pass")
 
     def extract(self, architecture: Architecture, repeat: int = 0) -> nn.Module:
         """A plain module for one architecture, holding copies of its weights and nothing else."""

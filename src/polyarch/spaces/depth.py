@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
+from polyarch.distributions.base import Distribution
 from polyarch.errors import PolyarchError
 from polyarch.spaces.base import All, Hard, PerExample, Space, Supernet, View
 from polyarch.spaces.layers import BatchNorm, Conv2d, Linear
@@ -274,17 +275,21 @@ class DepthSupernet(Supernet):
             state |= _plain_layer("2.1.2", self.head_norm, repeat, depth)
         return state | _plain_layer("2.2" if self.convolutional else "2.0", self.output, repeat)
 
-    def pruned(self, architecture: Architecture, repeat: int = 0) -> DepthSupernet:
-        """One repeat's supernet of depths 0 to an architecture's, with copies of its weights: deeper blocks are gone."""
+    def nested_members(self, architecture: Architecture, belief: Distribution) -> tuple[DepthSupernet, Tensor]:
+        """Depths 0 to the architecture's, with copies of their weights: deeper blocks are gone, their mass moved up."""
+        depth = architecture.choices[0]
         small = self.space.pruned(architecture).supernet(self.shape)
-        depths = architecture.choices[0] + 1
         own = self.state_dict()
         state = {}
-        for name, value in small.state_dict().items():
-            kept = own[name][repeat : repeat + 1]
-            state[name] = kept[..., :depths] if kept.shape != value.shape else kept
+        for name, value in small.state_dict().items():  # per-depth statistics end with an axis of depths
+            state[name] = own[name][..., : depth + 1] if own[name].shape != value.shape else own[name]
         small.load_state_dict(state)
-        return small.eval()
+        return small.eval(), prune(belief.probs()["depth"], depth)
+
+
+def prune(probs: Tensor, depth: int) -> Tensor:
+    """Belief [..., depths] after blocks beyond `depth` are dropped: [..., depth + 1], their mass moved onto `depth`."""
+    return torch.cat([probs[..., :depth], probs[..., depth:].sum(-1, keepdim=True)], -1)
 
 
 def _plain_layer(prefix: str, layer: nn.Module, repeat: int, option: int | None = None) -> dict[str, Tensor]:

@@ -13,9 +13,11 @@ from polyarch.uncertainty.calibration import (
     reliability,
     summary,
 )
+from polyarch.uncertainty.ensemble import Ensemble
 from polyarch.uncertainty.predictive import Predictive
 
 __all__ = [
+    "Ensemble",
     "Predictive",
     "Reliability",
     "accuracy",

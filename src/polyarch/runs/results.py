@@ -1,0 +1,87 @@
+"""What a finished run is worth: the numbers that `search --json` and `show --json` print."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+import torch
+from torch import nn
+
+from polyarch.data.task import Classification, Likelihood, Split, Task
+from polyarch.runs.run import Run
+from polyarch.uncertainty.calibration import regression_summary, summary
+from polyarch.uncertainty.ensemble import Ensemble
+
+BATCH = 1024
+
+
+@torch.no_grad()
+def judge_model(model: nn.Module, split: Split, likelihood: Likelihood) -> dict[str, float]:
+    """Accuracy, log-likelihood and calibration of one network on raw inputs."""
+    output = torch.cat([model(x) for x in split.x.split(BATCH)])
+    if isinstance(likelihood, Classification):
+        return summary(output.log_softmax(-1), split.y)
+    return regression_summary(output, split.y, likelihood)
+
+
+@torch.no_grad()
+def judge_ensemble(ensemble: Ensemble, split: Split) -> dict[str, float]:
+    """The same of a mixture; its log-likelihood is log sum_m w_m p_m."""
+    output = torch.cat([ensemble.output(x) for x in split.x.split(BATCH)])
+    if isinstance(ensemble.likelihood, Classification):
+        return summary(output, split.y)
+    parts = zip(split.x.split(BATCH), split.y.split(BATCH), strict=True)
+    fit = torch.cat([ensemble.log_likelihood(x, y) for x, y in parts])
+    return regression_summary(output, split.y, ensemble.likelihood) | {"log_likelihood": fit.double().mean().item()}
+
+
+@torch.no_grad()
+def forward_seconds(models: dict[str, nn.Module], x: torch.Tensor, rounds: int = 15) -> dict[str, float]:
+    """Median seconds of a forward pass of each model, taken in turn so that a busy moment hits all alike."""
+    for model in models.values():
+        model(x)
+    taken: dict[str, list[float]] = {name: [] for name in models}
+    for _ in range(rounds):
+        for name, model in models.items():
+            start = time.perf_counter()
+            model(x)
+            taken[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in taken.items()}
+
+
+def results(run: Run, task: Task) -> dict[str, Any]:
+    """Everything there is to say in numbers about a finished run; test data is looked at here for the first time."""
+    deepest = run.space.decode(torch.tensor([[len(d) - 1 for d in run.space.decisions]]))[0]
+    model, ensemble, full = run.model(), run.ensemble(), run.ensemble(deepest)
+    metrics: dict[str, dict[str, float]] = {}
+    for name, split in (("valid", task.valid), ("test", task.test)):
+        if split is not None:
+            metrics[name] = judge_model(model, split, task.likelihood)
+            metrics[f"{name}_ensemble"] = judge_ensemble(ensemble, split)
+            metrics[f"{name}_unpruned"] = judge_ensemble(full, split)
+    seconds = forward_seconds({"selected": model, "largest": run.model(deepest)}, task.train.x[:512])
+    history = run.history()
+    result: dict[str, Any] = {
+        "run": str(run.folder),
+        "space": run.config.space["name"],
+        "method": run.config.method["name"],
+        "data": run.config.data["name"],
+        "seed": run.seed,
+        "architecture": str(run.architecture),
+        "distribution": {
+            "probs": {name: p.tolist() for name, p in run.distribution.probs().items()},
+            "entropy": run.distribution.entropy().item(),
+        },
+        "metrics": metrics,
+        "cost": {
+            name: vars(run.space.cost(architecture, task.shape))
+            for name, architecture in (("selected", run.architecture), ("largest", deepest))
+        },
+        "budget": {"forward": history[-1]["forward"], "backward": history[-1]["backward"]},
+        "forward_seconds": {**seconds, "saving": 1 - seconds["selected"] / seconds["largest"]},
+    }
+    if run.space.name == "depth":
+        result["selected_depth"] = run.architecture.choices[0]
+    return result

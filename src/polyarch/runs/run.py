@@ -1,0 +1,169 @@
+"""A finished search, read from its folder."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from polyarch import data, selection
+from polyarch.architecture import Architecture
+from polyarch.data.task import Standardise, Task
+from polyarch.distributions.categorical import Categorical
+from polyarch.errors import PolyarchError
+from polyarch.runs.config import Config
+from polyarch.runs.files import read_json
+from polyarch.spaces.base import Space, Supernet
+from polyarch.training import checkpoints
+from polyarch.uncertainty.ensemble import Ensemble
+
+WEIGHTS = "weights.safetensors"
+
+
+class Run:
+    """One seed's finished search: its belief, the selected architecture, and networks with trained weights."""
+
+    def __init__(self, folder: str | Path) -> None:
+        """Opens a folder; nothing heavy is read before it is asked for."""
+        self.folder = Path(folder)
+        self.config = Config.read(self.folder)
+
+    @property
+    def seed(self) -> int:
+        """The seed of every random stream."""
+        return self.config.seed
+
+    @cached_property
+    def space(self) -> Space:
+        """The space of the last stage."""
+        return self.config.make_method().stages(self.config.make_space())[-1].space
+
+    @cached_property
+    def distribution(self) -> Categorical:
+        """What the search believes."""
+        prefix = "distribution/"
+        [logits] = [value for name, value in self._tensors.items() if name.startswith(prefix)]
+        return Categorical(self.space.decisions, logits)
+
+    @cached_property
+    def architecture(self) -> Architecture:
+        """The selected architecture."""
+        return self.space.parse(read_json(self.folder / "architecture.json")["architecture"])
+
+    def selected(self, rule: str) -> Architecture:
+        """What another rule would have selected."""
+        rule = selection.rule_for(rule, len(self.space.decisions), self.config.data["examples"]["train"])
+        return self.space.architecture(selection.select(self.distribution, rule))
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What `show --json` prints."""
+        result: dict[str, Any] = read_json(self.folder / "result.json")
+        return result
+
+    def history(self) -> list[dict[str, Any]]:
+        """What was measured during the search, evaluation by evaluation."""
+        return read_history(self.folder)
+
+    def supernet(self) -> Supernet:
+        """The shared weights of all architectures."""
+        with torch.device("meta"):
+            supernet = self.space.supernet(self.config.shape())
+        state = {
+            name.partition("/")[2]: value
+            for name, value in self._tensors.items()
+            if name.startswith(("weights/", "buffers/"))
+        }
+        supernet.load_state_dict(state, assign=True)
+        return supernet.eval().requires_grad_(False)
+
+    def standardise(self) -> Standardise:
+        """Raw inputs to what networks of this run take."""
+        return Standardise(self._tensors["standardise/mean"], self._tensors["standardise/std"])
+
+    def model(self, architecture: Architecture | None = None) -> nn.Module:
+        """The selected network (or another of the space) as a plain module on raw inputs, with only its own weights."""
+        network = self.supernet().extract(architecture or self.architecture)
+        return nn.Sequential(self.standardise(), network).eval().requires_grad_(False)
+
+    def ensemble(self, architecture: Architecture | None = None) -> Ensemble:
+        """The mixture over depths up to the selected one (LDN Eq. 3), in one pass.
+
+        Args:
+            architecture: cut there instead; the deepest architecture of the space cuts nothing.
+        """
+        supernet = self.supernet()
+        chosen = architecture or self.architecture
+        members = supernet.nested_members(chosen, self.distribution)
+        return Ensemble(self.standardise(), *members, self.config.likelihood()).eval()
+
+    def task(self) -> Task:
+        """The data of the run, loaded again from where it came and checked to be the same."""
+        source = self.config.data["source"]
+        if source is None:
+            raise PolyarchError(
+                f"the data of {self.folder} came from memory, not from a name or file; in Python, pass the task again"
+            )
+        task = data.load(source["data"], **source["settings"])
+        check_same_data(self.config, task)
+        return task
+
+    @cached_property
+    def _tensors(self) -> dict[str, Tensor]:
+        path = self.folder / WEIGHTS
+        if not path.exists():
+            raise PolyarchError(f"{self.folder} is not finished; run `polyarch search --resume --out {self.folder}`")
+        tensors, _ = checkpoints.load(path)
+        return tensors
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"
+
+
+def open_run(folder: str | Path) -> Run:
+    """A finished run; for a folder of several repeats, take one of `open_repeats`."""
+    run = Run(folder)
+    if run.config.repeats > 1:
+        raise PolyarchError(
+            f"{folder} holds {run.config.repeats} repeats; open one of them, such as {repeat_folder(run.folder, run.seed)}"
+        )
+    return run
+
+
+def open_repeats(folder: str | Path) -> list[Run]:
+    """Every repeat of a run; for a single run, itself."""
+    run = Run(folder)
+    if run.config.repeats == 1:
+        return [run]
+    return [Run(repeat_folder(run.folder, run.seed + k)) for k in range(run.config.repeats)]
+
+
+def repeat_folder(folder: Path, seed: int) -> Path:
+    """Where one repeat of a batch of them is kept."""
+    return folder / f"seed-{seed}"
+
+
+def read_history(folder: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl that are whole."""
+    path = folder / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    found = []
+    for line in lines:
+        try:
+            found.append(json.loads(line))
+        except ValueError:  # the last line of a run that was killed while writing it
+            break
+    return found
+
+
+def check_same_data(config: Config, task: Task) -> None:
+    """Raises when a task is not the one a run was made with."""
+    if task.fingerprint != config.data["fingerprint"]:
+        raise PolyarchError(
+            f"the data {task.name!r} is no longer what this run was made with (its fingerprint differs); "
+            "restore the data or start a new run"
+        )

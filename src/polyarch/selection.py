@@ -1,0 +1,58 @@
+"""From belief to one architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from polyarch.distributions.base import Distribution
+from polyarch.errors import PolyarchError, unknown
+
+SMALL_DATA = 5000
+"""Training examples below which `auto` takes the argmax: LDN section 2 keeps it for data on whose scale the prior matters."""
+
+
+def argmax(belief: Distribution) -> tuple[int, ...]:
+    """The most probable architecture."""
+    return tuple(belief.mode().tolist())
+
+
+def ninety_five(belief: Distribution, share: float = 0.95) -> tuple[int, ...]:
+    """The first option whose probability reaches 95 % of the largest (LDN section 2): where the plateau begins."""
+    probs = _ordered(belief)
+    return (int((probs >= share * probs.max()).nonzero()[0]),)
+
+
+def expectation(belief: Distribution) -> tuple[int, ...]:
+    """The expected option number, rounded (LDN appendix D, "LDN-E")."""
+    probs = _ordered(belief).double()
+    return (int((probs * torch.arange(len(probs), device=probs.device)).sum().round()),)
+
+
+RULES: dict[str, tuple[Callable[[Distribution], tuple[int, ...]], str]] = {
+    "argmax": (argmax, "the most probable architecture"),
+    "95%": (ninety_five, "the first option within 95 % of the largest probability; for one ordered decision"),
+    "expectation": (expectation, "the expected option, rounded; for one ordered decision"),
+}
+
+
+def rule_for(name: str, decisions: int, train_size: int) -> str:
+    """Spells `auto` out: the paper's rule for the size of the data, argmax for more than one decision."""
+    if name == "auto":
+        return "argmax" if decisions > 1 or train_size < SMALL_DATA else "95%"
+    if name not in RULES:
+        raise unknown("selection rule", name, [*RULES, "auto"])
+    if name != "argmax" and decisions > 1:
+        raise PolyarchError(f"select={name} is for one ordered decision; this space has {decisions}: use argmax")
+    return name
+
+
+def select(belief: Distribution, rule: str) -> tuple[int, ...]:
+    """The choices that a rule takes from the belief of one run."""
+    return RULES[rule][0](belief)
+
+
+def _ordered(belief: Distribution) -> torch.Tensor:
+    [probs] = belief.probs().values()
+    return probs.detach()

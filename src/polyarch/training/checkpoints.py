@@ -1,0 +1,75 @@
+"""Checkpoints: tensors and plain numbers in one file, written whole, checked when read; nothing in them can run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from polyarch.errors import PolyarchError
+from polyarch.runs.files import write_whole
+
+FORMAT = 1
+KEPT = 2
+"""So many checkpoints are kept: when the last is damaged, the one before it serves."""
+
+
+def save(path: Path, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
+    """Writes tensors and JSON-able numbers to one file, with a digest over both."""
+    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    text = json.dumps({"format": FORMAT, **numbers})
+    metadata = {"numbers": text, "digest": _digest(plain, text)}
+    write_whole(path, save_tensors(plain, metadata))
+
+
+def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Reads what `save` wrote; raises when the file is not whole."""
+    try:
+        content = path.read_bytes()
+        tensors = load_tensors(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        metadata = header["__metadata__"]
+        numbers = json.loads(metadata["numbers"])
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise PolyarchError(f"{path} is damaged or no checkpoint ({type(error).__name__})") from None
+    if metadata["digest"] != _digest(tensors, metadata["numbers"]):
+        raise PolyarchError(f"{path} is damaged: its contents do not match its digest")
+    if numbers.pop("format") != FORMAT:
+        raise PolyarchError(f"{path} was written by another version of polyarch; use that version to read it")
+    return tensors, numbers
+
+
+def number(path: Path) -> int:
+    """Which checkpoint of its folder a file is."""
+    return int(path.stem.partition("-")[2])
+
+
+def newest_first(folder: Path) -> list[Path]:
+    """The checkpoints in a folder."""
+    return sorted(folder.glob("checkpoint-*.safetensors"), key=number, reverse=True)
+
+
+def save_next(folder: Path, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
+    """Adds a checkpoint to a folder and drops those that are no longer needed."""
+    there = newest_first(folder)
+    count = number(there[0]) + 1 if there else 0
+    save(folder / f"checkpoint-{count:06d}.safetensors", tensors, numbers)
+    for old in there[KEPT - 1 :]:
+        old.unlink(missing_ok=True)
+
+
+def _digest(tensors: Mapping[str, Tensor], text: str) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        value = tensors[name]
+        digest.update(f"{name} {value.dtype} {list(value.shape)}".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
