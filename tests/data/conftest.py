@@ -17,5 +17,3 @@ def fails():
             assert fragment in text, text
 
     return check
-
-

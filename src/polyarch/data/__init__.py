@@ -1,7 +1,7 @@
 """Data in: a name, a file, arrays or a torch Dataset becomes a Task."""
 
 from polyarch.data.loading import SOURCES, load, source_for, source_from
-from polyarch.data.settings import Setting, settings_of
+from polyarch.settings import Setting, settings_of
 from polyarch.data.source import Source
 from polyarch.data.task import Classification, Gaussian, Split, Task
 

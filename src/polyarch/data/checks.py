@@ -90,8 +90,8 @@ def check_classes(
         shown = ", ".join(repr(names[i]) if names else str(i) for i in missing[:5])
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
         raise PolyarchError(
-            f"{where}: no training example of class {shown}{more}; add examples, set aside fewer for"
-            " valid and test, or number the classes 0, 1, 2, ... without gaps"
+            f"{where}: no training example of class {shown}{more}; add examples, or set aside fewer for valid"
+            f" and test{'' if names else '; classes are numbered 0, 1, 2, ... without gaps'}"
         )
     return count
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from polyarch.data.checks import Array, reason
-from polyarch.data.settings import at_least
+from polyarch.settings import at_least
 from polyarch.data.source import Unsplit
 from polyarch.data.splitting import Examples, Kind
 from polyarch.errors import PolyarchError, unknown
@@ -47,7 +47,10 @@ class Npz(FileSource):
         arrays: dict[str, Array] = {}
         _check_file(self.text)
         try:
-            with np.load(self.text, allow_pickle=False) as content:
+            with open(self.text, "rb") as file:
+                content = np.load(file, allow_pickle=False)
+                if isinstance(content, np.ndarray):
+                    raise ValueError("a single array")
                 present = list(content.files)
                 for name in ("x", "y", "x_test", "y_test"):
                     if name in present:

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from polyarch.data.checks import Array
-from polyarch.data.settings import at_least
+from polyarch.settings import at_least
 from polyarch.data.source import Source, Unsplit
 from polyarch.data.splitting import Examples
 from polyarch.errors import PolyarchError

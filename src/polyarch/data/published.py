@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from polyarch.data.checks import Array, reason
-from polyarch.data.settings import at_least
+from polyarch.settings import at_least
 from polyarch.data.source import Source
 from polyarch.data.splitting import Examples
 from polyarch.errors import PolyarchError

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from polyarch.data.settings import at_least, check_types
+from polyarch.settings import at_least, check_types
 from polyarch.data.splitting import Examples, make_task
 from polyarch.data.task import Task
 from polyarch.errors import PolyarchError

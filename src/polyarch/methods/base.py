@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -13,11 +13,10 @@ from torch import Tensor
 from polyarch.data.task import Likelihood
 from polyarch.distributions.base import Distribution
 from polyarch.errors import PolyarchError
+from polyarch.settings import check_types, positive
 from polyarch.spaces.base import Space, Supernet
 from polyarch.training import world
 from polyarch.training.streams import Streams
-
-STOPS = ("auto", "train", "valid", "never")
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ class Stage:
     epochs: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Method(ABC):
     """How belief and weights are learnt. A subclass is a frozen dataclass whose fields are its settings.
 
@@ -157,18 +156,15 @@ class Method(ABC):
     """Examples a step, over all ranks; a last partial batch is dropped."""
     evaluate_every: int = 1
     """Epochs between two evaluations; early stopping and metrics look there only."""
-    stop: str = "auto"
+    stop: Literal["auto", "train", "valid", "never"] = "auto"
     """Keep the best state by the objective on `train` data or on `valid` data, or `never` stop early and keep the
     last; `auto` is valid where there is such a split, else train."""
     patience: int = 30
     """Stop after so many epochs without a better objective."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "evaluate_every", "patience"):
-            if getattr(self, name) < 1:
-                raise PolyarchError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        if self.stop not in STOPS:
-            raise PolyarchError(f"stop must be one of {', '.join(STOPS)}; not {self.stop!r}")
+        check_types(self)
+        positive(self, "epochs", "batch_size", "evaluate_every", "patience")
 
     def check(self, space: Space) -> None:
         """Raises when the method does not work on such a space, and says why."""

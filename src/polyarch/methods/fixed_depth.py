@@ -19,7 +19,7 @@ from polyarch.training.optimisers import check_sgd, dropped, momentum_buffers, s
 from polyarch.training.streams import Streams
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FixedDepth(Method):
     """Trains one depth alone: belief is a point mass, only the last output is trained."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -25,17 +25,15 @@ from polyarch.training import world
 from polyarch.training.optimisers import check_sgd, dropped, momentum_buffers, sgd
 from polyarch.training.streams import Streams
 
-UPDATES = ("sgd", "em")
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class VariationalDepth(Method):
     """Learns the weights of all depths and a distribution over depth, in one run."""
 
     name: ClassVar[str] = "variational-depth"
     default_prior: ClassVar[str] = "exponential"
 
-    update: str = "sgd"
+    update: Literal["sgd", "em"] = "sgd"
     """How belief moves: by the same SGD as the weights (the paper), or to the exact posterior after every epoch (`em`,
     Eq. 5; one more pass over the training data)."""
     rate: float = 0.1
@@ -47,8 +45,6 @@ class VariationalDepth(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.update not in UPDATES:
-            raise PolyarchError(f"update must be one of {', '.join(UPDATES)}; not {self.update!r}")
         check_sgd(self.rate, self.momentum, self.drop_after)
 
     def check(self, space: Space) -> None:

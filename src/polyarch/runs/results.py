@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from polyarch.architecture import Architecture
 from polyarch.data.task import Classification, Likelihood, Split, Task
 from polyarch.runs.run import Run
 from polyarch.uncertainty.calibration import regression_summary, summary
@@ -51,17 +52,32 @@ def forward_seconds(models: dict[str, nn.Module], x: torch.Tensor, rounds: int =
     return {name: statistics.median(values) for name, values in taken.items()}
 
 
+def judge(run: Run, architecture: Architecture, split: Split) -> dict[str, dict[str, float]]:
+    """The network of an architecture, the mixture cut there, and the whole mixture, on a split."""
+    likelihood = run.config.likelihood()
+    return {
+        "selected": judge_model(run.model(architecture), split, likelihood),
+        "ensemble": judge_ensemble(run.ensemble(architecture), split),
+        "unpruned": judge_ensemble(run.ensemble(largest(run)), split),
+    }
+
+
+def largest(run: Run) -> Architecture:
+    """The last option of every decision: the deepest network of the depth space."""
+    return run.space.architecture([len(d) - 1 for d in run.space.decisions])
+
+
 def results(run: Run, task: Task) -> dict[str, Any]:
     """Everything there is to say in numbers about a finished run; test data is looked at here for the first time."""
-    deepest = run.space.decode(torch.tensor([[len(d) - 1 for d in run.space.decisions]]))[0]
-    model, ensemble, full = run.model(), run.ensemble(), run.ensemble(deepest)
     metrics: dict[str, dict[str, float]] = {}
     for name, split in (("valid", task.valid), ("test", task.test)):
         if split is not None:
-            metrics[name] = judge_model(model, split, task.likelihood)
-            metrics[f"{name}_ensemble"] = judge_ensemble(ensemble, split)
-            metrics[f"{name}_unpruned"] = judge_ensemble(full, split)
-    seconds = forward_seconds({"selected": model, "largest": run.model(deepest)}, task.train.x[:512])
+            judged = judge(run, run.architecture, split)
+            metrics |= {name: judged["selected"]}
+            metrics |= {f"{name}_{key}": judged[key] for key in ("ensemble", "unpruned")}
+    seconds = forward_seconds(
+        {"selected": run.model(), "largest": run.model(largest(run))}, task.train.x[:512]
+    )
     history = run.history()
     result: dict[str, Any] = {
         "run": str(run.folder),
@@ -77,7 +93,7 @@ def results(run: Run, task: Task) -> dict[str, Any]:
         "metrics": metrics,
         "cost": {
             name: vars(run.space.cost(architecture, task.shape))
-            for name, architecture in (("selected", run.architecture), ("largest", deepest))
+            for name, architecture in (("selected", run.architecture), ("largest", largest(run)))
         },
         "budget": {"forward": history[-1]["forward"], "backward": history[-1]["backward"]},
         "forward_seconds": {**seconds, "saving": 1 - seconds["selected"] / seconds["largest"]},

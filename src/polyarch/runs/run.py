@@ -12,13 +12,14 @@ from torch import Tensor, nn
 
 from polyarch import data, selection
 from polyarch.architecture import Architecture
-from polyarch.data.task import Standardise, Task
+from polyarch.data.task import Split, Standardise, Task
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
 from polyarch.runs.config import Config
 from polyarch.runs.files import read_json
-from polyarch.spaces.base import Space, Supernet
+from polyarch.spaces.base import All, Hard, Space, Supernet, View
 from polyarch.training import checkpoints
+from polyarch.training.streams import Streams
 from polyarch.uncertainty.ensemble import Ensemble
 
 WEIGHTS = "weights.safetensors"
@@ -90,16 +91,26 @@ class Run:
         network = self.supernet().extract(architecture or self.architecture)
         return nn.Sequential(self.standardise(), network).eval().requires_grad_(False)
 
-    def ensemble(self, architecture: Architecture | None = None) -> Ensemble:
-        """The mixture over depths up to the selected one (LDN Eq. 3), in one pass.
+    def ensemble(self, architecture: Architecture | None = None, *, members: int = 20) -> Ensemble:
+        """The mixture that belief stands for, as a module on raw inputs.
 
         Args:
-            architecture: cut there instead; the deepest architecture of the space cuts nothing.
+            architecture: for nested spaces such as depth, where members share one pass: cut there instead of at the
+                selected architecture (LDN Eq. 3); the deepest architecture cuts nothing.
+            members: for other spaces: all architectures where there are no more than this, else so many samples.
         """
         supernet = self.supernet()
-        chosen = architecture or self.architecture
-        members = supernet.nested_members(chosen, self.distribution)
-        return Ensemble(self.standardise(), *members, self.config.likelihood()).eval()
+        views: list[View] = [All()]
+        if All in supernet.views:
+            supernet, weights = supernet.nested_members(architecture or self.architecture, self.distribution)
+        elif self.space.count() <= members:
+            every = torch.cartesian_prod(*(torch.arange(len(d)) for d in self.space.decisions))
+            every = every.reshape(-1, len(self.space.decisions))
+            views, weights = [Hard(tuple(row)) for row in every.tolist()], self.distribution.log_prob(every).exp()
+        else:
+            sampled = self.distribution.sample(members, Streams(self.seed)["architecture"])
+            views, weights = [Hard(tuple(row)) for row in sampled.tolist()], torch.full((members,), 1 / members)
+        return Ensemble(self.standardise(), supernet, views, weights, self.config.likelihood()).eval()
 
     def task(self) -> Task:
         """The data of the run, loaded again from where it came and checked to be the same."""
@@ -111,6 +122,16 @@ class Run:
         task = data.load(source["data"], **source["settings"])
         check_same_data(self.config, task)
         return task
+
+    def other_data(self, text: str) -> Split:
+        """Labelled data of the same shape: its test split, or all of it where it has none."""
+        task = data.load(text)
+        if task.shape != self.config.shape():
+            raise PolyarchError(
+                f"{text} has inputs of shape {task.input_shape} and {task.likelihood.outputs} outputs; this run is for "
+                f"{tuple(self.config.data['input'])} and {self.config.likelihood().outputs}"
+            )
+        return task.test or task.train
 
     @cached_property
     def _tensors(self) -> dict[str, Tensor]:

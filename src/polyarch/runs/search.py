@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -29,8 +31,6 @@ from polyarch.training import checkpoints, world
 from polyarch.training.loop import Diverged, Loop, Progress
 from polyarch.training.streams import Streams
 
-CHECKPOINT_SECONDS = 10.0
-
 Watch = Callable[[dict[str, Any]], None]
 """Called with every evaluation: the line of metrics.jsonl, its `epochs` at most, and `seconds` so far."""
 
@@ -46,6 +46,7 @@ def search(
     prior: str | Categorical | None = None,
     select: str = "auto",
     device: str = "auto",
+    checkpoint_seconds: float = 10.0,
     watch: Watch | None = None,
 ) -> Run | list[Run]:
     """Learns a distribution over the architectures of a space, and the weights that go with it.
@@ -60,6 +61,7 @@ def search(
         prior: over architectures; the method's own by default. A name, or a distribution over the space's decisions.
         select: how one architecture is taken from belief: `argmax`, `95%`, `expectation`, or `auto`.
         device: `cpu`, `cuda`, or `auto`.
+        checkpoint_seconds: at least so long between two checkpoints; killed, a search loses that much at most.
         watch: called with every evaluation.
 
     Returns:
@@ -86,16 +88,20 @@ def search(
     folder = Path(out)
     if world.rank() == 0:
         _make_folder(folder, config)
-    _train(folder, config, task, watch, fresh=True)
+    world.barrier()
+    _train(folder, config, task, checkpoint_seconds, watch)
     return _opened(folder)
 
 
-def resume(out: str | Path, *, task: Task | None = None, watch: Watch | None = None) -> Run | list[Run]:
+def resume(
+    out: str | Path, *, task: Task | None = None, checkpoint_seconds: float = 10.0, watch: Watch | None = None
+) -> Run | list[Run]:
     """Goes on with a search that was interrupted, to the same end as if it had not been.
 
     Args:
         out: the folder of the run.
         task: the data, for a run whose data came from memory; otherwise it is loaded again and checked.
+        checkpoint_seconds: as for `search`.
         watch: called with every evaluation.
     """
     folder = Path(out)
@@ -104,7 +110,7 @@ def resume(out: str | Path, *, task: Task | None = None, watch: Watch | None = N
         task = Run(folder).task()
     check_same_data(config, task)
     if not is_finished(folder):
-        _train(folder, config, task, watch, fresh=False)
+        _train(folder, config, task, checkpoint_seconds, watch)
     return _opened(folder)
 
 
@@ -161,19 +167,16 @@ def _make_folder(folder: Path, config: Config) -> None:
         raise
 
 
-def _train(folder: Path, config: Config, task: Task, watch: Watch | None, *, fresh: bool) -> None:
-    """Runs every stage from where the newest whole checkpoint stands, then writes the results."""
-    if world.rank() > 0:
-        _stages(folder, config, task, None)
-        return
-    with locked(folder):
-        problem, loop, method = _stages(folder, config, task, watch)
-        _finish(folder, config, task, problem, loop, method)
+def _train(folder: Path, config: Config, task: Task, checkpoint_seconds: float, watch: Watch | None) -> None:
+    """Runs every stage from where the newest whole checkpoint stands, then writes the results; rank 0 does the writing."""
+    with locked(folder) if world.rank() == 0 else nullcontext():
+        loop = _run_stages(folder, config, task, checkpoint_seconds, watch)
+        if world.rank() == 0:
+            _finish(folder, config, task, loop)
+        world.barrier()
 
 
-def _stages(
-    folder: Path, config: Config, task: Task, watch: Watch | None
-) -> tuple[Problem, Loop, Method]:
+def _run_stages(folder: Path, config: Config, task: Task, checkpoint_seconds: float, watch: Watch | None) -> Loop:
     device = torch.device(config.device)
     method = config.make_method()
     streams = [Streams(config.seed + k) for k in range(config.repeats)]
@@ -193,14 +196,16 @@ def _stages(
         if saved:
             loop.best = {name: saved[0][f"best/{name}"].to(device) for name in loop.best}
             saved = None
-        _run_stage(folder, config, loop, watch, started)
+        _run_stage(folder, config, loop, checkpoint_seconds, watch, started)
         state.copy_from(loop.best)
         if number + 1 < len(stages):
             progress = Progress(number + 1, 0, progress.forward, progress.backward)
-    return problem, loop, method
+    return loop
 
 
-def _run_stage(folder: Path, config: Config, loop: Loop, watch: Watch | None, started: float) -> None:
+def _run_stage(
+    folder: Path, config: Config, loop: Loop, checkpoint_seconds: float, watch: Watch | None, started: float
+) -> None:
     writes = world.rank() == 0
     last_checkpoint = time.monotonic()
     while not loop.progress.finished(loop.epochs):
@@ -212,11 +217,11 @@ def _run_stage(folder: Path, config: Config, loop: Loop, watch: Watch | None, st
             continue
         line["seconds"] = round(time.monotonic() - started, 3)
         append(folder / "metrics.jsonl", json.dumps(_unbatch(line, config.repeats)) + "\n")
-        if watch:
-            watch(line | {"epochs": loop.epochs, "repeats": config.repeats})
-        if time.monotonic() - last_checkpoint >= CHECKPOINT_SECONDS:
+        if time.monotonic() - last_checkpoint >= checkpoint_seconds:
             _save(folder, loop)
             last_checkpoint = time.monotonic()
+        if watch:
+            watch(line | {"epochs": loop.epochs, "repeats": config.repeats})
     if writes:
         _save(folder, loop)
 
@@ -259,8 +264,6 @@ def _restore(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
 
 def print_notice(text: str) -> None:
     """Says something on standard error, once."""
-    import sys
-
     print(f"polyarch: {text}", file=sys.stderr)
 
 
@@ -283,9 +286,9 @@ def _pick(value: Any, repeat: int) -> Any:
     return value[repeat] if isinstance(value, list) else value
 
 
-def _finish(folder: Path, config: Config, task: Task, problem: Problem, loop: Loop, method: Method) -> None:
+def _finish(folder: Path, config: Config, task: Task, loop: Loop) -> None:
     """Writes what a run leaves behind; result.json last, since its presence says that all is there."""
-    belief = method.distribution(problem, loop.state)
+    belief = loop.method.distribution(loop.problem, loop.state)
     for repeat in range(config.repeats):
         home = folder
         if config.repeats > 1:
@@ -301,7 +304,7 @@ def _finish(folder: Path, config: Config, task: Task, problem: Problem, loop: Lo
         tensors["distribution/logits"] = one.logits.clone()  # type: ignore[attr-defined]
         tensors |= {f"standardise/{name}": value for name, value in task.standardise.state_dict().items()}
         checkpoints.save(home / WEIGHTS, tensors, {"best_epoch": loop.progress.best_epoch[repeat]})
-        architecture = problem.space.architecture(selection.select(one, config.select))
+        architecture = loop.problem.space.architecture(selection.select(one, config.select))
         write_json(home / "architecture.json", {"architecture": str(architecture), "select": config.select})
         probs = {name: p.tolist() for name, p in one.probs().items()}
         write_json(home / "distribution.json", {"probs": probs})

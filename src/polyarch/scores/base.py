@@ -43,7 +43,7 @@ class Candidate:
         return self.space.cost(self.architecture, self.shape)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Score(ABC):
     """Judges many candidates at once. A subclass is a frozen dataclass whose fields are its settings."""
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from polyarch.scores.base import Candidate, Score
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Parameters(Score):
     """How many parameters a network has."""
 

@@ -14,6 +14,7 @@ from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
 from polyarch.distributions.base import Distribution
 from polyarch.errors import PolyarchError, unknown
+from polyarch.settings import check_types
 from polyarch.spaces.cost import Cost, cost_of
 
 
@@ -101,11 +102,14 @@ class Supernet(nn.Module, ABC):
                 module.draw(generators)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Space(ABC):
     """What may be chosen. A subclass is a frozen dataclass whose fields are its settings."""
 
     name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        check_types(self)
 
     @property
     @abstractmethod

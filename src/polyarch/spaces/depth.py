@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -18,14 +18,12 @@ from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
 from polyarch.distributions.base import Distribution
 from polyarch.errors import PolyarchError
+from polyarch.settings import at_least
 from polyarch.spaces.base import All, Hard, PerExample, Space, Supernet, View
 from polyarch.spaces.layers import BatchNorm, Conv2d, Linear
 
-BLOCKS = ("auto", "linear", "conv")
-HEAD_STATISTICS = ("per-depth", "shared")
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ResidualDepth(Space):
     """Depths 0 to `max_depth` of a residual network; fully connected for vectors, convolutional for images."""
 
@@ -35,27 +33,21 @@ class ResidualDepth(Space):
     """D, the deepest network considered (LDN Fig. 3 uses 20, Figs. 2 and 4 use 50)."""
     width: int = 0
     """Features of a block, or channels of a convolutional one; 0 is the paper's: 20 (section 3.1) or 64 (appendix B)."""
-    block: str = "auto"
+    block: Literal["auto", "linear", "conv"] = "auto"
     """`linear` (Linear, ReLU, batch norm), `conv` (pre-activation bottleneck, half the width inside), or by the input."""
     stem_kernel: int = 5
     """Kernel of the convolutional input block, unpadded, followed by 2x2 average pooling (appendix B)."""
-    head_statistics: str = "per-depth"
+    head_statistics: Literal["per-depth", "shared"] = "per-depth"
     """Batch-norm statistics of the convolutional output block: kept `per-depth`, or `shared` as in the released code,
     where they are mostly those of the deepest depths, so that shallow depths are mis-normalised at test time."""
 
     def __post_init__(self) -> None:
-        if self.max_depth < 0:
-            raise PolyarchError(f"max_depth must be 0 or more, not {self.max_depth}")
-        if self.width < 0 or (self.width == 1 and self.block == "conv"):
-            raise PolyarchError(f"width must be positive (2 or more for conv), or 0 for the paper's; not {self.width}")
-        if self.stem_kernel < 1:
-            raise PolyarchError(f"stem_kernel must be 1 or more, not {self.stem_kernel}")
-        for setting, value, known in (
-            ("block", self.block, BLOCKS),
-            ("head_statistics", self.head_statistics, HEAD_STATISTICS),
-        ):
-            if value not in known:
-                raise PolyarchError(f"{setting} must be one of {', '.join(known)}; not {value!r}")
+        super().__post_init__()
+        at_least("max_depth", self.max_depth, 0)
+        at_least("stem_kernel", self.stem_kernel, 1)
+        at_least("width", self.width, 0)
+        if self.width == 1 and self.block == "conv":
+            raise PolyarchError("width is 1; a convolutional block halves it inside, so it must be at least 2")
 
     @property
     def decisions(self) -> tuple[Decision, ...]:

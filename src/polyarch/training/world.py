@@ -24,6 +24,12 @@ def rank() -> int:
     return dist.get_rank() if size() > 1 else 0
 
 
+def barrier() -> None:
+    """Waits until every rank is here."""
+    if size() > 1:
+        dist.barrier()
+
+
 def mean(values: Tensor) -> Tensor:
     """Mean over the last axis and all ranks; see the module's convention for its gradient."""
     local = values.mean(-1)

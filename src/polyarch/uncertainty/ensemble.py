@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import final
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from polyarch.data.task import Classification, Likelihood, Standardise
 from polyarch.errors import PolyarchError
-from polyarch.spaces.base import All, Supernet
+from polyarch.spaces.base import Supernet, View
 from polyarch.uncertainty.predictive import Predictive
 
 
@@ -19,9 +20,17 @@ class Ensemble(nn.Module):
 
     weights: Tensor
 
-    def __init__(self, standardise: Standardise, supernet: Supernet, weights: Tensor, likelihood: Likelihood) -> None:
-        """Takes a supernet of one repeat whose options under `All` are the members, and their weights [members]."""
+    def __init__(
+        self,
+        standardise: Standardise,
+        supernet: Supernet,
+        views: Sequence[View],
+        weights: Tensor,
+        likelihood: Likelihood,
+    ) -> None:
+        """Takes a supernet of one repeat, the views that give the members' outputs, and their weights [members]."""
         super().__init__()
+        self.views = tuple(views)
         self.standardise = standardise
         self.supernet = supernet.requires_grad_(False)
         self.register_buffer("weights", weights)
@@ -29,7 +38,9 @@ class Ensemble(nn.Module):
 
     def members(self, x: Tensor) -> Tensor:
         """Every member's output: [members, n, outputs]."""
-        return self.supernet(self.standardise(x).unsqueeze(0), All()).squeeze(0)
+        inputs = self.standardise(x).unsqueeze(0)
+        outputs = [self.supernet(inputs, view) for view in self.views]
+        return torch.cat([out.reshape(-1, *out.shape[-2:]) for out in outputs])
 
     def output(self, x: Tensor) -> Tensor:
         """The mixture's output [n, outputs]: log-probabilities for classes, the mean for regression."""

@@ -1,4 +1,4 @@
-"""Settings of a source: its keyword-only fields, listed with their help and checked when they are set."""
+"""Settings: the keyword-only fields of a source, space or method, listed with their help and checked when set."""
 
 from __future__ import annotations
 
@@ -91,3 +91,23 @@ def at_least(name: str, value: float, least: float) -> None:
     """Raises where a setting is below its least value."""
     if value < least:
         raise PolyarchError(f"{name} is {value}; it must be at least {least}")
+
+
+def positive(settings: Any, *names: str) -> None:
+    """Raises where a named setting is below 1."""
+    for name in names:
+        at_least(name, getattr(settings, name), 1)
+
+
+def parsed(setting: Setting, text: str) -> Any:
+    """The value that a command line's text means for a setting."""
+    kind = setting.type
+    try:
+        if kind is bool:
+            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
+        if kind in (int, float):
+            return kind(text)
+    except (KeyError, ValueError):
+        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+        raise PolyarchError(f"setting {setting.name} needs {wanted}, not {text!r}") from None
+    return text

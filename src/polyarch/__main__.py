@@ -1,0 +1,5 @@
+"""`python -m polyarch`, as torchrun needs it."""
+
+from polyarch.cli.main import run
+
+run()

@@ -1,0 +1,78 @@
+"""From the words of a command line to a space, a method, a data source and what to do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from polyarch import catalogue
+from polyarch.data.loading import source_for, source_from
+from polyarch.data.source import Source
+from polyarch.errors import PolyarchError
+from polyarch.methods.base import Method
+from polyarch.settings import Setting, parsed, settings_of
+from polyarch.spaces.base import Space
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """What `search` itself takes, beside data, space and method."""
+
+    prior: str = ""
+    """Over architectures: `uniform`, `exponential`, `exponential(GAMMA)`; empty is the method's own."""
+    select: str = "auto"
+    """How one architecture is taken from belief: `argmax`, `95%`, `expectation`, or `auto` by the size of the data."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Everything a search is told."""
+
+    space: Space
+    method: Method
+    source: Source
+    search: SearchSettings
+
+
+def choose(space: str, method: str, data: str, assignments: Sequence[str]) -> Choices:
+    """Makes everything from names and `NAME=VALUE` texts."""
+    space_class, space_preset = catalogue.find("space", space)
+    method_class, method_preset = catalogue.find("method", method)
+    groups = {"data": source_for(data), "space": space_class, "method": method_class, "search": SearchSettings}
+    given = assign(groups, assignments)
+    return Choices(
+        space=space_class(**{**space_preset, **given["space"]}),
+        method=method_class(**{**method_preset, **given["method"]}),
+        source=source_from(data, given["data"]),
+        search=SearchSettings(**given["search"]),
+    )
+
+
+def assign(groups: dict[str, type[Any]], assignments: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Sorts `NAME=VALUE` and `GROUP.NAME=VALUE` texts into the groups' settings, parsed to their types."""
+    known = {group: settings_of(cls) for group, cls in groups.items()}
+    given: dict[str, dict[str, Any]] = {group: {} for group in groups}
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise PolyarchError(f"--set {text}: write NAME=VALUE")
+        group, setting = _find(known, name.strip())
+        given[group][setting.name] = parsed(setting, value.strip())
+    return given
+
+
+def _find(known: dict[str, dict[str, Setting]], name: str) -> tuple[str, Setting]:
+    from polyarch.errors import unknown
+
+    group, dot, bare = name.partition(".")
+    if dot and group in known:
+        if bare not in known[group]:
+            raise unknown(f"setting of {group}", bare, known[group])
+        return group, known[group][bare]
+    holders = [g for g, settings in known.items() if name in settings]
+    if not holders:
+        raise unknown("setting", name, [s for settings in known.values() for s in settings])
+    if len(holders) > 1:
+        raise PolyarchError(f"setting {name!r} is in several groups; write {' or '.join(f'{g}.{name}' for g in holders)}")
+    return holders[0], known[holders[0]][name]

@@ -1,0 +1,77 @@
+"""`polyarch doctor`: what is installed, what there is to compute on, and what a search would need."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from typing import Annotated, Any
+
+import typer
+
+from polyarch.cli.options import Json, Set
+
+
+def doctor(
+    space: Annotated[str, typer.Option("--space")] = "depth",
+    method: Annotated[str, typer.Option("--method")] = "variational-depth",
+    data: Annotated[str, typer.Option("--data")] = "digits",
+    repeats: Annotated[int, typer.Option("--repeats")] = 1,
+    settings: Set = [],  # noqa: B006
+    as_json: Json = False,
+) -> None:
+    """Versions, devices, and the parameters and memory that a search with these options would need."""
+    import torch
+
+    import polyarch
+    from polyarch.cli.choices import choose
+    from polyarch.training.rehearsal import rehearse
+
+    chosen = choose(space, method, data, settings)
+    task = chosen.source.task()
+    chosen.space.check(task.shape)
+    chosen.method.check(chosen.space)
+    needs = rehearse(chosen.method, chosen.space, task, repeats)
+    found: dict[str, Any] = {
+        "versions": {"polyarch": polyarch.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        "devices": {"cpu": {"cores": os.cpu_count(), "threads": torch.get_num_threads(), "memory": _memory()}},
+        "search": {
+            "architectures": chosen.space.count(),
+            "train_examples": len(task.train),
+            "parameters": needs.parameters,
+            "bytes": {
+                "state": needs.state,
+                "gradients": needs.gradients,
+                "activations": needs.activations,
+                "data": needs.data,
+                "total": needs.total,
+            },
+        },
+    }
+    for k in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(k)
+        found["devices"][f"cuda:{k}"] = {"name": properties.name, "memory": properties.total_memory}
+    if as_json:
+        print(json.dumps(found))
+        return
+    print("versions:", ", ".join(f"{name} {version}" for name, version in found["versions"].items()))
+    for name, device in found["devices"].items():
+        print(f"{name}:", ", ".join(f"{k} {_readable(v) if k == 'memory' else v}" for k, v in device.items()))
+    print(f"search: {space} by {method} on {data}, {found['search']['train_examples']:,} training examples")
+    print(f"  {found['search']['architectures']:,} architectures, {needs.parameters:,} parameters a repeat")
+    print("  memory of a step:", ", ".join(f"{k} {_readable(v)}" for k, v in found["search"]["bytes"].items()))
+    room = min(device["memory"] for device in found["devices"].values())
+    if needs.total > room:
+        print("  this is more than there is: lower batch_size, width, max_depth or repeats with --set")
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _readable(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"

@@ -1,0 +1,62 @@
+"""Progress on standard error: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+PLAIN_SECONDS = 5.0
+
+
+@contextmanager
+def watching(title: str = "search") -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A function that takes every evaluation of a search and shows how far it is."""
+    if not sys.stderr.isatty():
+        yield _plain_lines(title)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("epoch {task.completed}/{task.total}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[said]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=False) as bar:
+        job = bar.add_task(title, total=None, said="")
+
+        def show(line: dict[str, Any]) -> None:
+            bar.update(job, completed=line["epoch"], total=line["epochs"], said=_said(line))
+
+        yield show
+
+
+def _plain_lines(title: str) -> Callable[[dict[str, Any]], None]:
+    last = -math.inf
+
+    def show(line: dict[str, Any]) -> None:
+        nonlocal last
+        if time.monotonic() - last >= PLAIN_SECONDS:
+            last = time.monotonic()
+            print(f"{title}: epoch {line['epoch']}/{line['epochs']} {_said(line)}", file=sys.stderr, flush=True)
+
+    return show
+
+
+def _said(line: dict[str, Any]) -> str:
+    """The few numbers worth watching, as means over repeats."""
+    split = "valid" if "valid" in line else "train"
+    shown = {"log_likelihood": "log-lik.", "accuracy": "accuracy", "squared_error": "squared error"}
+    parts = [f"{label} {_mean(line[split][name]):.4f}" for name, label in shown.items() if name in line[split]]
+    return f"{split} {', '.join(parts)}, entropy {_mean(line['entropy']):.2f}"
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,43 @@
+"""`polyarch report`: the page about a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from polyarch.cli.options import Json, RunFolder
+
+
+def report(
+    run: RunFolder,
+    baselines: Annotated[
+        list[Path], typer.Option("--baseline", metavar="RUN", help="A fixed-depth run to show beside it; may be repeated.")
+    ] = [],  # noqa: B006
+    as_json: Json = False,
+) -> None:
+    """Write the one-file HTML report of a run again."""
+    page = write(run, baselines)
+    print(json.dumps({"run": str(run), "report": str(page)}) if as_json else page)
+
+
+def write(folder: Path, baselines: list[Path] | None = None) -> Path:
+    """Writes the report of a run, or of every repeat and their summary; baselines beneath the run come along."""
+    from polyarch.report import write_report, write_summary_report
+    from polyarch.runs.run import Run, open_repeats, repeat_folder
+
+    own = sorted((folder / "baselines").glob("depth-*"))
+    others = [Run(path) for path in [*own, *(baselines or [])]]
+
+    def beside(seed: int) -> list[Run]:
+        return [r if r.config.repeats == 1 else Run(repeat_folder(r.folder, seed)) for r in others]
+
+    runs = open_repeats(folder)
+    task = runs[0].task()
+    pages = [write_report(run, task, baselines=beside(run.seed)) for run in runs]
+    if len(runs) == 1:
+        return pages[0]
+    every = [member for run in runs for member in beside(run.seed)]
+    return write_summary_report(folder, runs, task, baselines=every)

@@ -1,0 +1,184 @@
+"""From matplotlib figures to SVG that lives inside a page and follows its light or dark colours.
+
+Figures are drawn with the colours below; in the SVG each of them becomes a CSS variable of the page. Text stays text,
+in the page's own font. Only horizontal text keeps its anchor in an SVG, so figures have no rotated labels.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+Array = npt.NDArray[np.float64]
+
+INK, MUTED, LINE, CARD = "#1c2025", "#667080", "#e2e5e9", "#fefefe"
+BLUE, ORANGE, GREEN, PALE = "#0d6cb1", "#d4580a", "#0a8468", "#bcd7ec"
+VARIABLES = {
+    "ink": INK, "muted": MUTED, "line": LINE, "card": CARD,
+    "blue": BLUE, "orange": ORANGE, "green": GREEN, "pale": PALE,
+}  # fmt: skip
+"""CSS variables of the page, by the colour that stands for them in a figure."""
+
+SHADES = ("#2b87cb", "#e5761f", "#1fa184", "#b8589c", "#c9a227", "#6a77c9", "#8a8f98", "#58b4d8", "#a9674b", "#7fae4a")
+"""For raster maps and points of classes: middle tones that read on light and dark cards alike."""
+
+WIDTH = 9.2
+"""Inches of a full-width figure; the page shows it at about 1.3 CSS pixels a point."""
+
+_STYLE = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "text.color": INK,
+    "font.family": "DejaVu Sans",
+    "font.size": 8.5,
+    "axes.titlesize": 8.5,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 7,
+    "axes.titlecolor": INK,
+    "axes.labelsize": 8.5,
+    "axes.labelcolor": MUTED,
+    "axes.edgecolor": LINE,
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "axes.grid": False,
+    "axes.axisbelow": True,
+    "axes.unicode_minus": True,
+    "axes.formatter.useoffset": False,
+    "grid.color": LINE,
+    "grid.linewidth": 0.6,
+    "xtick.color": LINE,
+    "ytick.color": LINE,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+    "lines.linewidth": 1.6,
+    "lines.solid_capstyle": "round",
+    "figure.facecolor": "none",
+    "legend.frameon": False,
+    "path.simplify": True,
+    "path.simplify_threshold": 0.3,
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The look of all figures; matplotlib's own settings are back afterwards."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_STYLE)
+        yield
+
+
+def to_svg(figure: Figure, name: str, *, smooth: bool = False) -> Markup:
+    """One figure as an `<svg>` element to put in a page.
+
+    Args:
+        figure: drawn inside `style()`.
+        name: unique within the page; every id in the SVG begins with it.
+        smooth: let the browser smooth raster maps instead of showing their cells.
+    """
+    text = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": name}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # the browser's fonts have it, or another will do
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg, count=1, flags=re.S)
+    width, height = (float(v) for v in re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0])
+    opening = f'<svg viewBox="0 0 {width:g} {height:g}" xmlns:xlink="http://www.w3.org/1999/xlink" aria-hidden="true">'
+    svg = opening + svg[svg.index(">") + 1 :]
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = svg.replace("url(#", f"url(#{name}-").replace('href="#', f'href="#{name}-')
+    svg = page_font(svg)
+    for variable, colour in VARIABLES.items():
+        svg = svg.replace(colour, f"var(--{variable})")
+    if smooth:
+        svg = re.sub(r' style="image-rendering:[^"]*"', "", svg)
+    svg = re.sub(r' d="[^"]*"', _shorter_path, svg)
+    svg = re.sub(r" *\n *", "\n", svg)
+    return Markup(svg.strip())
+
+
+def page_font(svg: str) -> str:
+    """Leaves size and weight to an SVG's texts; the family is the page's. Before 3.11, matplotlib wrote `font:`."""
+    svg = re.sub(r'font: (?:(bold|\d+) )?([\d.]+px) [^;"]*', _spelt_out, svg)
+    return re.sub(r'font-family: [^;"]*;? ?', "", svg)
+
+
+def _shorter_path(match: re.Match[str]) -> str:
+    """Two digits after the point are enough for a path, and it needs no lines of its own."""
+    return " " + " ".join(re.sub(r"\d+\.\d{3,}", lambda v: f"{float(v[0]):.2f}", match[0]).split())
+
+
+def _spelt_out(match: re.Match[str]) -> str:
+    weight, size = match.groups()
+    return f"font-weight: {weight}; font-size: {size}" if weight else f"font-size: {size}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Small things that several figures need.
+
+
+def grid(axes: Axes, axis: str = "y") -> None:
+    """Faint lines to read values by, in place of a frame."""
+    axes.grid(axis=axis)  # type: ignore[arg-type]
+    if axis == "y":
+        axes.spines["left"].set_visible(False)
+
+
+def rgba(colour: str, alpha: Array) -> npt.NDArray[np.uint8]:
+    """An image [...] of one colour, its strength being `alpha` in 0 ... 1, so that the card shows through."""
+    image = np.empty((*alpha.shape, 4), np.uint8)
+    image[..., :3] = [int(colour[k : k + 2], 16) for k in (1, 3, 5)]
+    image[..., 3] = np.round(np.clip(alpha, 0, 1) * 255)
+    return image
+
+
+def spread(positions: Sequence[float], gap: float) -> list[float]:
+    """Positions moved as little as needed to be `gap` apart, in the same order."""
+    order = sorted(range(len(positions)), key=lambda k: positions[k])
+    moved = list(positions)
+    for _ in range(100):
+        for low, high in zip(order, order[1:], strict=False):
+            lack = gap - (moved[high] - moved[low])
+            if lack > 1e-9:
+                moved[low] -= lack / 2
+                moved[high] += lack / 2
+    return moved
+
+
+def label_ends(axes: Axes, labels: Sequence[tuple[float, str, str]], gap: float = 11.0) -> None:
+    """Names lines at the right edge of their axes, in their colour: (value, text, colour), never on top of each other."""
+    if not labels:
+        return
+    to_points = axes.transData.transform
+    x = axes.get_xlim()[1]
+    dots = axes.figure.dpi / 72
+    heights = [to_points((x, value))[1] / dots for value, _, _ in labels]
+    low, high = (to_points((x, v))[1] / dots for v in axes.get_ylim())
+    heights = [min(max(h, low), high) for h in heights]
+    for height, moved, (_, text, colour) in zip(heights, spread(heights, gap), labels, strict=True):
+        axes.annotate(
+            text, xy=(1, (height - low) / (high - low)), xycoords="axes fraction",
+            xytext=(6, moved - height), textcoords="offset points", color=colour, va="center", annotation_clip=False,
+        )  # fmt: skip
+
+
+def thinned(count: int, most: int = 400) -> npt.NDArray[np.int64]:
+    """Indices of at most so many of `count` points, evenly, the first and the last among them."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))

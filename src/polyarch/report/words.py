@@ -1,0 +1,158 @@
+"""Numbers as people write them, what was found in a sentence or three, and how to do it again."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from polyarch import catalogue, selection
+from polyarch.data.loading import source_for
+from polyarch.report.evidence import mean_and_spread
+from polyarch.runs.run import Run
+
+THIN, MINUS = "\u202f", "\u2212"
+SPLITS = {"test": "test", "valid": "validation", "train": "training"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """How one number of a result is shown."""
+
+    name: str
+    title: str
+    about: str
+    higher_is_better: bool
+    percent: bool = False
+    digits: int = 3
+
+    def show(self, values: Sequence[float]) -> str:
+        """The value, or mean and deviation of several."""
+        mean, deviation = mean_and_spread(values)
+        spread = deviation if len(values) > 1 else None
+        return percent(mean, spread) if self.percent else number(mean, self.digits, spread)
+
+
+LOG_LIKELIHOOD = Measure("log_likelihood", "log-likelihood", "mean over examples, in nats", True)
+CLASSIFICATION = (
+    Measure("accuracy", "accuracy", "share of right answers", True, percent=True, digits=1),
+    LOG_LIKELIHOOD,
+    Measure("brier", "Brier", "squared error of the probabilities, summed over classes", False),
+    Measure("ece", "ECE", "calibration error of the predicted class, 15 bins", False),
+    Measure("ece_all_classes", "ECE, all classes", "as in the released code of the depth paper, 10 bins", False),
+)
+REGRESSION = (Measure("rmse", "RMSE", "root of the mean squared error", False), LOG_LIKELIHOOD)
+
+
+def number(value: float, digits: int = 3, spread: float | None = None) -> str:
+    """-0.0612 as −0.061, with ± where there is a spread."""
+    text = f"{value:.{digits}f}"
+    text = text.lstrip("-") if float(text) == 0 else text.replace("-", MINUS)
+    return text if spread is None else f"{text}{THIN}±{THIN}{spread:.{digits}f}"
+
+
+def percent(share: float, spread: float | None = None, digits: int = 1) -> str:
+    """0.9804 as 98.0 %."""
+    return number(100 * share, digits, None if spread is None else 100 * spread) + f"{THIN}%"
+
+
+def about_percent(share: float) -> str:
+    """0.204 as 20 %."""
+    return percent(share, digits=1 if 0 < abs(share) < 0.01 else 0)
+
+
+def whole(value: float) -> str:
+    """1234567 as 1 234 567."""
+    return f"{round(value):,}".replace(",", THIN)
+
+
+def milliseconds(seconds: float) -> str:
+    """Seconds as milliseconds, three digits that count."""
+    value = 1000 * seconds
+    return f"{value:.{max(0, 2 - len(str(int(value))) + 1)}f}{THIN}ms"
+
+
+def plural(count: int, noun: str) -> str:
+    """1 block, 2 blocks."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """[3, 4, 5, 9] as 3–5, 9."""
+    parts: list[list[int]] = []
+    for value in sorted(numbers):
+        if parts and value == parts[-1][-1] + 1:
+            parts[-1].append(value)
+        else:
+            parts.append([value])
+    return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}–{p[-1]}" for p in parts)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How to do it again.
+
+
+def changed(cls: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that differ from a class's defaults."""
+    defaults = {f.name: f.default for f in dataclasses.fields(cls)}
+    return {name: value for name, value in settings.items() if name not in defaults or defaults[name] != value}
+
+
+def search_command(run: Run, out: Path, repeats: int = 1) -> str | None:
+    """What repeats a search from the shell; None where the data or the prior exist in Python alone."""
+    config, source = run.config, run.config.data["source"]
+    if source is None or not isinstance(config.prior, str):
+        return None
+    space, method = catalogue.find("space", config.space["name"])[0], catalogue.find("method", config.method["name"])[0]
+    words = ["polyarch", "search"]
+    words += ["--space", config.space["name"], "--method", config.method["name"], "--data", source["data"]]
+    words += ["--out", str(out), "--seed", str(config.seed)]
+    words += ["--repeats", str(repeats)] if repeats > 1 else []
+    words += ["--prior", config.prior] if config.prior != method.default_prior else []
+    usual = selection.rule_for("auto", len(config.make_space().decisions), config.data["examples"]["train"])
+    words += ["--select", config.select] if config.select != usual else []
+    settings = {
+        "data": changed(source_for(source["data"]), source["settings"]),
+        "space": changed(space, config.space["settings"]),
+        "method": changed(method, config.method["settings"]),
+    }
+    for room, values in settings.items():
+        for name, value in values.items():
+            words += ["--set", f"{room}.{name}={str(value).lower() if isinstance(value, bool) else value}"]
+    return _lines(words)
+
+
+def search_call(run: Run, out: Path, repeats: int = 1) -> str:
+    """The same in Python, for data in memory."""
+    config = run.config
+    made = {}
+    for kind, described in (("space", config.space), ("method", config.method)):
+        cls, _ = catalogue.find(kind, described["name"])
+        values = ", ".join(f"{k}={v!r}" for k, v in changed(cls, described["settings"]).items())
+        home = f"pa.{kind}s." if cls.__module__.startswith("polyarch.") else ""
+        made[kind] = f"{home}{cls.__name__}({values})"
+    extra = f", repeats={repeats}" if repeats > 1 else ""
+    extra += ", prior=prior" if not isinstance(config.prior, str) else f", prior={config.prior!r}"
+    return (
+        f"pa.search(\n    {made['space']},\n    task,\n    {made['method']},\n"
+        f"    out={str(out)!r}, seed={config.seed}{extra}, select={config.select!r},\n)"
+    )
+
+
+def resume_command(folder: Path) -> str:
+    """What goes on with a search that was interrupted."""
+    return shlex.join(["polyarch", "search", "--resume", "--out", str(folder)])
+
+
+def _lines(words: Sequence[str], wide: int = 100) -> str:
+    """A command on as many lines as it needs, an option and its value together."""
+    pairs = [words[:2]] + [words[k : k + 2] for k in range(2, len(words), 2)]
+    lines = [""]
+    for pair in pairs:
+        text = shlex.join(pair)
+        if lines[-1] and len(lines[-1]) + len(text) > wide:
+            lines.append("")
+        lines[-1] += (" " if lines[-1] else "") + text
+    return " \\\n  ".join(lines)

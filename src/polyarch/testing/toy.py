@@ -1,0 +1,172 @@
+"""The smallest complete space and method: a line whose slope and shift are chosen, with a posterior by enumeration.
+
+Also the skeleton to copy: everything a space and a method must have is here, and little else.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from polyarch import data
+from polyarch.architecture import Architecture, Decision
+from polyarch.data.task import Task, TaskShape
+from polyarch.distributions.categorical import Categorical
+from polyarch.methods.base import Feed, Info, Method, Problem, State, gradients
+from polyarch.spaces.base import Hard, Space, Supernet, View
+from polyarch.training import world
+from polyarch.training.optimisers import momentum_buffers, sgd
+from polyarch.training.streams import Streams
+
+SLOPES, SHIFTS = (-1.0, 0.0, 1.0), (0.0, 0.5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines(Space):
+    """y = slope x + shift + offset: slope and shift are chosen, the offset is learnt."""
+
+    name: ClassVar[str] = "lines"
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """Two, with three and two options."""
+        return (Decision("slope", tuple(map(str, SLOPES))), Decision("shift", tuple(map(str, SHIFTS))))
+
+    def supernet(self, shape: TaskShape, repeats: int = 1) -> LinesSupernet:
+        """See `Space.supernet`."""
+        return LinesSupernet(self, shape, repeats)
+
+    def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
+        """See `Space.build`."""
+        slope, shift = architecture.choices
+        return Line(SLOPES[slope], SHIFTS[shift])
+
+
+class Line(nn.Module):
+    """One member: [batch, 1] -> [batch, 1]."""
+
+    def __init__(self, slope: float, shift: float) -> None:
+        """Fixes what is chosen."""
+        super().__init__()
+        self.slope, self.shift = slope, shift
+        self.offset = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """slope x + shift + offset."""
+        return self.slope * x + self.shift + self.offset
+
+
+class LinesSupernet(Supernet):
+    """All lines share the offset."""
+
+    views: ClassVar[frozenset[type]] = frozenset({Hard})
+
+    def __init__(self, space: Lines, shape: TaskShape, repeats: int) -> None:
+        """One offset a repeat."""
+        super().__init__()
+        self.space, self.shape, self.repeats = space, shape, repeats
+        self.offset = nn.Parameter(torch.zeros(repeats))
+
+    def reset(self, generators: Sequence[torch.Generator]) -> None:
+        """Draws the offsets."""
+        with torch.no_grad():
+            self.offset.copy_(torch.stack([torch.randn((), generator=g) for g in generators]))
+
+    def forward(self, x: Tensor, view: View) -> Tensor:
+        """[repeats, batch, 1] -> [repeats, batch, 1]; `Hard` only, sparse or dense."""
+        assert isinstance(view, Hard)
+        choices = torch.as_tensor(view.choices, device=x.device).expand(self.repeats, 2)
+        slope, shift = x.new_tensor(SLOPES)[choices[:, 0]], x.new_tensor(SHIFTS)[choices[:, 1]]
+        return slope[:, None, None] * x + (shift + self.offset)[:, None, None]
+
+    def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
+        """See `Supernet.member_state`."""
+        return {"offset": self.offset[repeat]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnumeratedElbo(Method):
+    """Gradient ascent on the exact ELBO, all architectures enumerated; its belief must become the posterior."""
+
+    name: ClassVar[str] = "enumerated-elbo"
+
+    rate: float = 0.05
+    """Learning rate of weights and belief alike."""
+    noise: float = 0.0
+    """Standard deviation of noise added to the belief's gradient: a draw for the streams to be checked on."""
+
+    def rates(self, epoch: int) -> dict[str, float]:
+        """See `Method.rates`."""
+        return {"rate": self.rate}
+
+    def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
+        """See `Method.draw`."""
+        return {"noise": torch.randn(2, len(SLOPES), generator=streams["noise"])}
+
+    def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
+        """See `Method.init`."""
+        problem.supernet.reset([s["init"] for s in streams])
+        logits = torch.zeros(problem.repeats, 2, len(SLOPES), device=problem.data["train"].y.device)
+        state = State.of(problem.supernet, {"logits": logits.requires_grad_()})
+        state.optimiser = momentum_buffers({**state.weights, **state.belief})
+        return state
+
+    def distribution(self, problem: Problem, state: State) -> Categorical:
+        """See `Method.distribution`."""
+        absent = torch.tensor([[False] * 3, [False, False, True]], device=state.belief["logits"].device)
+        return Categorical(problem.space.decisions, state.belief["logits"].masked_fill(absent, -torch.inf))
+
+    def step(self, problem: Problem, state: State, feed: Feed) -> Info:
+        """One step of gradient ascent on the ELBO divided by N."""
+        [batch] = feed.batches["train"]
+        fits = world.mean(log_likelihoods(problem, batch.x, batch.y)) * problem.train_size  # [repeats, architectures]
+        belief = self.distribution(problem, state)
+        probs = belief.log_prob(every_choice(problem.space).to(fits.device).expand(problem.repeats, -1, -1)).exp()
+        bound = (probs * fits).sum(-1) - belief.kl(problem.prior)
+        moving = {**state.weights, **state.belief}
+        found = gradients(-bound / problem.train_size, list(moving.values()))
+        found[-1] += self.noise * feed.draws["noise"]
+        momenta = [state.optimiser[name] for name in moving]
+        sgd(list(moving.values()), found, momenta, rate=feed.rates["rate"], momentum=0.5)
+        examples = batch.y.shape[-1] * world.size() * fits.shape[-1]
+        return Info({"elbo": bound.detach()}, forward=examples, backward=examples)
+
+    @torch.no_grad()
+    def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
+        """The ELBO, and the mixture's log-likelihood."""
+        examples = problem.data[split]
+        x, y = examples.x.expand(problem.repeats, -1, -1), examples.y.expand(problem.repeats, -1)
+        fits = log_likelihoods(problem, x, y).double()
+        belief = self.distribution(problem, state)
+        weights = belief.log_prob(every_choice(problem.space).to(y.device).expand(problem.repeats, -1, -1)).double()
+        objective = (weights.exp() * fits.mean(-1)).sum(-1) - belief.kl(problem.prior) / problem.train_size
+        return {"objective": objective, "log_likelihood": (weights[..., None] + fits).logsumexp(1).mean(-1)}
+
+
+def every_choice(space: Space) -> Tensor:
+    """All choices of a small space: [architectures, decisions]."""
+    return torch.tensor(list(itertools.product(*(range(len(d)) for d in space.decisions))))
+
+
+def log_likelihoods(problem: Problem, x: Tensor, y: Tensor) -> Tensor:
+    """log p(y_n | x_n, architecture): [repeats, architectures, batch]."""
+    outputs = [problem.supernet(x, Hard(c.expand(problem.repeats, -1))) for c in every_choice(problem.space).to(y.device)]
+    return problem.likelihood.log_likelihood(torch.stack(outputs, 1), y.unsqueeze(1))
+
+
+def toy_task(folder: Path, examples: int = 40) -> Task:
+    """A noisy line of slope 1 whose inputs have mean 0, so that the posterior factorises over the two decisions."""
+    random = np.random.default_rng(0)
+    half = random.normal(size=examples // 2)
+    x = np.concatenate([half, -half]).astype(np.float32)
+    y = (0.6 * x + 0.3 + 0.5 * random.normal(size=examples)).astype(np.float32)
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(folder / "line.npz", x=x[:, None], y=y)
+    return data.load(folder / "line.npz", kind="regression", valid=0, test=0)

@@ -1,0 +1,185 @@
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from polyarch.data import Classification, Gaussian, load
+
+X = np.random.default_rng(0).normal(size=(20, 3))
+Y = np.arange(20) % 2
+
+
+def write_images(folder: Path, mode="RGB", size=(6, 5), per_class=6):
+    for label, name in enumerate(("cat", "dog")):
+        (folder / name).mkdir(parents=True)
+        for i in range(per_class):
+            Image.new(mode, size, 100 * label + i if mode == "L" else (100 * label + i, 2, 3)).save(
+                folder / name / f"{i}.png"
+            )
+
+
+def test_npz_reads_vectors_and_its_own_test_set(tmp_path):
+    x, y = X, Y
+    np.savez(tmp_path / "d.npz", x=x, y=y, x_test=x[:4] + 1, y_test=y[:4])
+    task = load(tmp_path / "d.npz", valid=0)
+    assert task.train.x.dtype == torch.float32
+    assert np.array_equal(task.train.x.numpy(), x.astype(np.float32))
+    assert np.array_equal(task.test.x.numpy(), (x[:4] + 1).astype(np.float32))
+    assert task.name == "d"
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((20, 6, 5), (1, 6, 5)),
+        ((20, 6, 5, 3), (3, 6, 5)),
+        ((20, 6, 5, 1), (1, 6, 5)),
+        ((20, 3, 6, 5), (3, 6, 5)),
+        ((20, 7, 2, 3), (7, 2, 3)),  # too small for channels-last
+        ((20, 6, 5, 2), (6, 5, 2)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.uint8, np.float64])
+def test_image_layouts(tmp_path, shape, expected, dtype):
+    x = np.random.default_rng(0).integers(0, 255, shape).astype(dtype)
+    np.savez(tmp_path / "d.npz", x=x, y=np.arange(20) % 2)
+    task = load(tmp_path / "d.npz", valid=0, test=0)
+    assert task.input_shape == expected
+    assert task.train.x.dtype == (torch.uint8 if dtype == np.uint8 else torch.float32)
+    if expected == (3, 6, 5) and shape[1] == 6:
+        assert np.array_equal(task.train.x.numpy(), np.moveaxis(x, 3, 1))
+        assert task.train.x.is_contiguous()
+    assert task.standardise.mean.shape == (expected[0], 1, 1)
+
+
+def test_csv_with_words_keeps_sorted_class_names(tmp_path):
+    rows = ["width,kind,height"] + [f"{i},{'pear' if i % 2 else 'apple'},{i / 2}" for i in range(20)]
+    (tmp_path / "d.csv").write_text("\n".join(rows) + "\n\n", encoding="utf-8-sig")
+    task = load(str(tmp_path / "d.csv"), label="kind", valid=0, test=0)
+    assert task.classes == ("apple", "pear")
+    assert task.train.x[3].tolist() == [3.0, 1.5]
+    assert task.train.y[:4].tolist() == [0, 1, 0, 1]
+
+
+def test_csv_with_numbers_and_regression(tmp_path):
+    rows = ["a;label"] + [f"{i};{i % 2}" for i in range(20)]
+    (tmp_path / "d.csv").write_text("\n".join(rows))
+    task = load(tmp_path / "d.csv", delimiter=";", valid=0, test=0)
+    assert task.likelihood == Classification(2)
+    assert task.classes == ()
+    task = load(tmp_path / "d.csv", delimiter=";", valid=0, test=0, kind="regression", label="a")
+    assert task.likelihood == Gaussian(1.0)
+    assert task.train.y.dtype == torch.float32
+    assert task.train.y.tolist() == [float(i) for i in range(20)]
+
+
+@pytest.mark.parametrize(("mode", "channels"), [("RGB", 3), ("L", 1)])
+def test_image_folder(tmp_path, mode, channels):
+    write_images(tmp_path, mode)
+    (tmp_path / "cat" / "notes.txt").write_text("not an image")
+    (tmp_path / ".hidden").mkdir()
+    task = load(tmp_path, valid=0, test=0)
+    assert task.input_shape == (channels, 5, 6)
+    assert task.train.x.dtype == torch.uint8
+    assert task.classes == ("cat", "dog")
+    assert task.train.x[6:, 0, 0, 0].tolist() == [100, 101, 102, 103, 104, 105]
+    assert load(tmp_path, size=3, valid=0).input_shape == (channels, 3, 3)
+
+
+def changed(array, index, value):
+    array = np.array(array, dtype=np.float64)
+    array[index] = value
+    return array
+
+
+def test_bad_npz(fails, tmp_path):
+    path = tmp_path / "d.npz"
+    fails(path, "d.npz: no such file")
+    path.write_bytes(b"")
+    fails(path, "d.npz: the file is empty")
+    path.write_bytes(b"no zip file")
+    fails(path, "d.npz: not a readable .npz")
+    with path.open("wb") as file:
+        pickle.dump({"x": 1}, file)
+    fails(path, "d.npz: not a readable .npz")
+    with path.open("wb") as file:
+        np.save(file, X)
+    fails(path, "d.npz: not a readable .npz")
+    np.savez(path, x=X, y=Y)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    fails(path, "d.npz: not a readable .npz")
+    broken = bytearray(whole)
+    broken[200:220] = bytes(20)
+    path.write_bytes(broken)
+    fails(path, "d.npz: not a readable .npz")
+    np.savez(path, x=np.array([{"a": 1}, None]), y=Y)
+    fails(path, "d.npz: not a readable .npz", "without object arrays")
+    np.savez(path, x=X, labels=Y)
+    fails(path, "no array y", "x, labels")
+    np.savez(path, x=X, y=Y, x_test=X)
+    fails(path, "no array y_test")
+    np.savez(path)
+    fails(path, "no array x or y", "nothing")
+    np.savez(path, x=changed(X, (2, 2), np.nan), y=Y)
+    fails(path, "d.npz: x[2, 2] is nan")
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "fragment"),
+    [
+        ("", {}, "d.csv: the file is empty"),
+        ("\n\n", {}, "unknown label column 'label'"),
+        ("a,label\n", {}, "no line of data"),
+        ("a,lable\n1,0\n", {}, "did you mean 'lable'"),
+        ("label\n1\n", {}, "no column besides the label"),
+        ("a,a,label\n1,1,0\n", {}, "two columns 'a'"),
+        ("a,label\n1,0\n2\n", {}, "line 3 has 1 cells"),
+        ("a,b,label\n1,2,0\n1,red,1\n", {}, "line 3 has 'red' in column 'b'"),
+        ("label,a,b\n0,1,2\n1,,1\n", {}, "line 3 has '' in column 'a'"),
+        ("a,b,label\n1,2,0\n1,nan,1\n", {}, "line 3 has 'nan' in column 'b'"),
+        ("a,b,label\n1,2,0\n1,2,\n", {}, "line 3 has no label in column 'label'"),
+        ("a,label\n1,0\n,\n", {}, "line 3 has no label"),
+        ("a,label\n1,0\n1,-1\n", {}, "line 3 has the label '-1'"),
+        ("a,label\n1,0\n1,0.5\n", {}, "kind=regression"),
+        ("a,label\n1,0\n1,nan\n", {}, "line 3 has the label 'nan'"),
+        ("a,label\n1,0\n1,high\n", {"kind": "regression"}, "line 3 has the label 'high'"),
+        ("a,label\n1,0\n1,0\n1,0\n1,0\n", {}, "all labels are 0"),
+        ("a,label\n1,0\n", {"delimiter": ""}, "one character"),
+        ("a,label\n1,0\n", {"delimiter": ";"}, "did you mean 'a,label'"),
+    ],
+)
+def test_bad_csv(fails, tmp_path, text, settings, fragment):
+    (tmp_path / "d.csv").write_text(text)
+    fails(tmp_path / "d.csv", fragment, **settings)
+
+
+def test_unreadable_csv(fails, tmp_path):
+    fails(tmp_path / "none.csv", "none.csv: no such file")
+    path = tmp_path / "d.csv"
+    path.write_bytes(b"a,label\n\xff\xfe,1\n")
+    fails(path, "d.csv: not a readable UTF-8")
+    path.write_bytes(b"a,label\n" + b"1" * 200_000 + b",1\n")
+    fails(path, "d.csv: not a readable UTF-8")
+
+
+def test_bad_image_folders(fails, tmp_path):
+    fails(tmp_path, "0 sub-folder(s)")
+    write_images(tmp_path)
+    (tmp_path / "emu").mkdir()
+    fails(tmp_path, "emu: no image")
+    (tmp_path / "emu").rmdir()
+    fails(tmp_path, "at least 0", size=-1)
+
+    odd = tmp_path / "cat" / "odd.png"
+    Image.new("RGB", (9, 9)).save(odd)
+    fails(tmp_path, "odd.png is 9x9 but", "set size")
+    whole = odd.read_bytes()
+    for content in (b"", b"no image", whole[: len(whole) // 2]):
+        odd.write_bytes(content)
+        fails(tmp_path, "odd.png: not a readable 8-bit image")
+    Image.new("I;16", (6, 5)).save(odd)
+    fails(tmp_path, "odd.png: not a readable 8-bit image", "more than 8 bits")
