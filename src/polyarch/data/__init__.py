@@ -1,9 +1,10 @@
 """Data in: a name, a file, arrays or a torch Dataset becomes a Task."""
 
+from polyarch.data.inputs import read_inputs
 from polyarch.data.loading import SOURCES, load, source_for, source_from
-from polyarch.settings import Setting, settings_of
 from polyarch.data.source import Source
 from polyarch.data.task import Classification, Gaussian, Split, Task
+from polyarch.settings import Setting, settings_of
 
 __all__ = [
     "SOURCES",
@@ -14,6 +15,7 @@ __all__ = [
     "Split",
     "Task",
     "load",
+    "read_inputs",
     "settings_of",
     "source_for",
     "source_from",

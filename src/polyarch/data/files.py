@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from polyarch.data.checks import Array, reason
-from polyarch.settings import at_least
 from polyarch.data.source import Unsplit
 from polyarch.data.splitting import Examples, Kind
 from polyarch.errors import PolyarchError, unknown
+from polyarch.settings import at_least
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
 GREY_MODES = ("1", "L", "LA")
@@ -32,7 +32,7 @@ class FileSource(Unsplit):
     @property
     def text(self) -> str:
         """The absolute path, so that a run finds its data from any folder."""
-        return os.path.abspath(os.path.expanduser(self.path))
+        return absolute(self.path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,29 +44,7 @@ class Npz(FileSource):
 
     def read(self) -> Examples:
         """The arrays; nothing pickled is ever loaded."""
-        arrays: dict[str, Array] = {}
-        _check_file(self.text)
-        try:
-            with open(self.text, "rb") as file:
-                content = np.load(file, allow_pickle=False)
-                if isinstance(content, np.ndarray):
-                    raise ValueError("a single array")
-                present = list(content.files)
-                for name in ("x", "y", "x_test", "y_test"):
-                    if name in present:
-                        arrays[name] = np.asarray(content[name])
-        except Exception as error:  # a damaged zip file fails in many ways, an .npy or pickle in others
-            raise PolyarchError(
-                f"{self.text}: not a readable .npz file of plain arrays ({reason(error)}); write it with"
-                " numpy.savez(path, x=..., y=...), without object arrays"
-            ) from error
-        needed = ("x", "y", "x_test", "y_test") if {"x_test", "y_test"} & set(arrays) else ("x", "y")
-        missing = [name for name in needed if name not in arrays]
-        if missing:
-            raise PolyarchError(
-                f"{self.text}: no array {' or '.join(missing)} (it holds {', '.join(present) or 'nothing'});"
-                " write it with numpy.savez(path, x=..., y=...)"
-            )
+        arrays = read_npz(self.text, self._wanted, "x=..., y=...")
         return Examples(
             arrays["x"],
             arrays["y"],
@@ -75,6 +53,11 @@ class Npz(FileSource):
             y_test=arrays.get("y_test"),
             kind=self.kind,
         )
+
+    @staticmethod
+    def _wanted(present: list[str]) -> list[str]:
+        with_test = not {"x_test", "y_test"}.isdisjoint(present)
+        return ["x", "y", "x_test", "y_test"] if with_test else ["x", "y"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,77 +73,48 @@ class Csv(FileSource):
 
     def read(self) -> Examples:
         """Vectors of all columns but the label's."""
-        lines = self._lines()
-        _, first = next(lines, (1, []))
-        header = [name.strip() for name in first]
+        header, lines = read_csv(self.text, self.delimiter)
         self._check_header(header)
         features, labels, numbers = [], [], []
-        for number, row in lines:
-            if len(row) != len(header):
-                raise self._error(
-                    number, f"has {len(row)} cells where the header has {len(header)}; mend the line"
-                )
-            cells = dict(zip(header, row, strict=True))
+        for number, cells in lines:
             labels.append(cells.pop(self.label).strip())
             if not labels[-1]:
-                raise self._error(number, f"has no label in column {self.label!r}; add it")
-            features.append([self._number(cell, name, number) for name, cell in cells.items()])
+                raise line_error(self.text, number, f"has no label in column {self.label!r}; add it")
+            features.append(csv_numbers(self.text, number, cells))
             numbers.append(number)
         if not labels:
-            raise PolyarchError(f"{self.text}: no line of data under the header; add examples")
+            raise no_lines(self.text)
         y, classes = self._targets(labels, numbers)
         return Examples(np.array(features), y, where=self.text, kind=self.kind, classes=classes)
 
     def _check_header(self, header: list[str]) -> None:
-        if len(set(header)) != len(header):
-            twice = next(name for name in header if header.count(name) > 1)
-            raise self._error(1, f"names two columns {twice!r}; give every column its own name")
+        check_distinct(self.text, header)
         if self.label not in header:
             raise PolyarchError(
                 f"{self.text}: {unknown('label column', self.label, header)}; set label to its name"
             )
         if len(header) < 2:
-            raise self._error(1, f"has no column besides the label {self.label!r}; add the features")
-
-    def _lines(self) -> Iterator[tuple[int, list[str]]]:
-        """Line numbers and cells of all lines that are not blank; the header first."""
-        _check_file(self.text)
-        if len(self.delimiter) != 1:
-            raise PolyarchError(f"delimiter is {self.delimiter!r}; it must be one character")
-        try:
-            with open(self.text, encoding="utf-8-sig", newline="") as file:
-                reader = csv.reader(file, delimiter=self.delimiter)
-                yield from ((reader.line_num, row) for row in reader if row)
-        except (csv.Error, ValueError, OSError) as error:
-            raise PolyarchError(
-                f"{self.text}: not a readable UTF-8 .csv file ({reason(error)}); save it as one"
-            ) from error
-
-    def _number(self, cell: str, column: str, line: int) -> float:
-        value = _float(cell)
-        if value is None or not math.isfinite(value):
-            raise self._error(line, f"has {cell!r} in column {column!r}; features must be finite numbers")
-        return value
+            raise line_error(
+                self.text, 1, f"has no column besides the label {self.label!r}; add the features"
+            )
 
     def _targets(self, labels: list[str], lines: list[int]) -> tuple[Array, tuple[str, ...]]:
         """Targets [n], and the class names where labels are words."""
-        values = [_float(label) for label in labels]
+        values = [number_in(label) for label in labels]
         if self.kind == "classification" and any(value is None for value in values):
             classes, y = np.unique(np.array(labels), return_inverse=True)
             return y, tuple(str(name) for name in classes)
         for value, label, line in zip(values, labels, lines, strict=True):
             if value is None or not math.isfinite(value):
-                raise self._error(line, f"has the label {label!r}, no finite number; mend the line")
+                raise line_error(self.text, line, f"has the label {label!r}, no finite number; mend the line")
             if self.kind == "classification" and (value < 0 or value != int(value)):
-                raise self._error(
+                raise line_error(
+                    self.text,
                     line,
                     f"has the label {label!r}, negative or fractional; number the classes from 0, name"
                     " them by words, or set kind=regression",
                 )
         return np.array(values, dtype=np.float64), ()
-
-    def _error(self, line: int, what: str) -> PolyarchError:
-        return PolyarchError(f"{self.text}: line {line} {what}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,21 +128,22 @@ class ImageFolder(FileSource):
         """All images, classes and files in the order of their names."""
         at_least("size", self.size, 0)
         root = Path(self.text)
-        classes = [p.name for p in _listed(root) if p.is_dir() and not p.name.startswith(".")]
+        classes = [p.name for p in listed(root) if p.is_dir() and not p.name.startswith(".")]
         if len(classes) < 2:
             raise PolyarchError(
                 f"{root}: {len(classes)} sub-folder(s); put each class's images in a folder of its own"
             )
         paths, y = [], []
         for label, name in enumerate(classes):
-            found = [p for p in _listed(root / name) if p.suffix.lower() in IMAGE_ENDINGS]
+            found = [p for p in listed(root / name) if is_image(p)]
             if not found:
                 raise PolyarchError(
                     f"{root / name}: no image ({', '.join(IMAGE_ENDINGS)}); add some, or remove the folder"
                 )
             paths += found
             y += [label] * len(found)
-        images = [self._image(path) for path in paths]
+        size = (self.size, self.size) if self.size else None
+        images = [read_image(path, size) for path in paths]
         for path, image in zip(paths, images, strict=True):
             if image.size != images[0].size:
                 raise PolyarchError(
@@ -196,35 +151,23 @@ class ImageFolder(FileSource):
                     f" {images[0].width}x{images[0].height}; make them equal, or set size to scale them all"
                 )
         mode = "L" if all(image.mode == "L" for image in images) else "RGB"
-        x = np.stack([np.asarray(image.convert(mode)) for image in images])
-        # Made explicit here, because checked_inputs takes channels-last for granted only above 4 pixels.
-        x = x[:, None] if mode == "L" else np.moveaxis(x, 3, 1)
-        return Examples(x, np.array(y), where=str(root), classes=tuple(classes))
-
-    def _image(self, path: Path) -> Any:
-        """An image in grey (L) or colour (RGB), scaled where asked."""
-        from PIL import Image
-
-        try:
-            with Image.open(path) as file:
-                if file.mode in DEEP_MODES:
-                    raise ValueError(f"more than 8 bits a channel, mode {file.mode}")
-                image = file.convert("L" if file.mode in GREY_MODES else "RGB")
-        except Exception as error:  # each of Pillow's formats fails in its own ways
-            raise PolyarchError(
-                f"{path}: not a readable 8-bit image ({reason(error)}); replace or remove the file"
-            ) from error
-        return image.resize((self.size, self.size), Image.Resampling.BILINEAR) if self.size else image
+        return Examples(stacked(images, mode), np.array(y), where=str(root), classes=tuple(classes))
 
 
-def _check_file(path: str) -> None:
+def absolute(path: str) -> str:
+    """A path that means the same from any folder."""
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def check_file(path: str) -> None:
+    """Raises where there is no file, or an empty one."""
     if not os.path.isfile(path):
         raise PolyarchError(f"{path}: no such file; check the path")
     if os.path.getsize(path) == 0:
         raise PolyarchError(f"{path}: the file is empty; write it again")
 
 
-def _listed(folder: Path) -> list[Path]:
+def listed(folder: Path) -> list[Path]:
     """What is in a folder, by name."""
     try:
         return sorted(folder.iterdir())
@@ -232,8 +175,136 @@ def _listed(folder: Path) -> list[Path]:
         raise PolyarchError(f"{folder}: cannot be listed ({reason(error)}); check the folder") from error
 
 
-def _float(cell: str) -> float | None:
+def read_npz(path: str, wanted: Callable[[list[str]], list[str]], written: str) -> dict[str, Array]:
+    """Arrays of a .npz file by name; nothing pickled is ever loaded.
+
+    Args:
+        path: the file.
+        wanted: the names of the arrays to read, given the names of all arrays in the file.
+        written: how to pass the arrays to numpy.savez, for the advice in an error.
+    """
+    check_file(path)
+    try:
+        with open(path, "rb") as file:
+            content = np.load(file, allow_pickle=False)
+            if isinstance(content, np.ndarray):
+                raise ValueError("a single array")
+            present = list(content.files)
+            names = wanted(present)
+            arrays = {name: np.asarray(content[name]) for name in names if name in present}
+    except Exception as error:  # a damaged zip file fails in many ways, an .npy or pickle in others
+        raise PolyarchError(
+            f"{path}: not a readable .npz file of plain arrays ({reason(error)}); write it with"
+            f" numpy.savez(path, {written}), without object arrays"
+        ) from error
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise PolyarchError(
+            f"{path}: no array {' or '.join(missing)} (it holds {', '.join(present) or 'nothing'});"
+            f" write it with numpy.savez(path, {written})"
+        )
+    return arrays
+
+
+def read_csv(path: str, delimiter: str = ",") -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
+    """The header's names, and the number and the cells by name of every later line that is not blank.
+
+    Lines are read as they are asked for, so that the first error in the file is the one raised; names that
+    occur twice (see `check_distinct`) lose cells.
+    """
+    lines = _csv_lines(path, delimiter)
+    _, first = next(lines, (1, []))
+    header = [name.strip() for name in first]
+    return header, _csv_rows(path, header, lines)
+
+
+def _csv_lines(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Line numbers and cells of all lines that are not blank; the header first."""
+    check_file(path)
+    if len(delimiter) != 1:
+        raise PolyarchError(f"delimiter is {delimiter!r}; it must be one character")
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, delimiter=delimiter)
+            yield from ((reader.line_num, row) for row in reader if row)
+    except (csv.Error, ValueError, OSError) as error:
+        raise PolyarchError(
+            f"{path}: not a readable UTF-8 .csv file ({reason(error)}); save it as one"
+        ) from error
+
+
+def _csv_rows(
+    path: str, header: list[str], lines: Iterator[tuple[int, list[str]]]
+) -> Iterator[tuple[int, dict[str, str]]]:
+    for number, row in lines:
+        if len(row) != len(header):
+            raise line_error(
+                path, number, f"has {len(row)} cells where the header has {len(header)}; mend the line"
+            )
+        yield number, dict(zip(header, row, strict=True))
+
+
+def check_distinct(path: str, header: list[str]) -> None:
+    """Raises where two columns have the same name."""
+    if len(set(header)) != len(header):
+        twice = next(name for name in header if header.count(name) > 1)
+        raise line_error(path, 1, f"names two columns {twice!r}; give every column its own name")
+
+
+def csv_numbers(path: str, line: int, cells: dict[str, str]) -> list[float]:
+    """The features in a line's cells."""
+    numbers = []
+    for column, cell in cells.items():
+        value = number_in(cell)
+        if value is None or not math.isfinite(value):
+            raise line_error(
+                path, line, f"has {cell!r} in column {column!r}; features must be finite numbers"
+            )
+        numbers.append(value)
+    return numbers
+
+
+def number_in(cell: str) -> float | None:
+    """The number a cell holds, finite or not; None where it holds none."""
     try:
         return float(cell)
     except ValueError:
         return None
+
+
+def line_error(path: str, line: int, what: str) -> PolyarchError:
+    """The error for a line of a file."""
+    return PolyarchError(f"{path}: line {line} {what}")
+
+
+def no_lines(path: str) -> PolyarchError:
+    """The error for a .csv file that ends after its header."""
+    return PolyarchError(f"{path}: no line of data under the header; add examples")
+
+
+def is_image(path: Path) -> bool:
+    """Whether a path ends as an image does."""
+    return path.suffix.lower() in IMAGE_ENDINGS
+
+
+def read_image(path: Path, size: tuple[int, int] | None) -> Any:
+    """A Pillow image in grey (L) or colour (RGB), scaled to a size (width, height) where one is given."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as file:
+            if file.mode in DEEP_MODES:
+                raise ValueError(f"more than 8 bits a channel, mode {file.mode}")
+            image = file.convert("L" if file.mode in GREY_MODES else "RGB")
+    except Exception as error:  # each of Pillow's formats fails in its own ways
+        raise PolyarchError(
+            f"{path}: not a readable 8-bit image ({reason(error)}); replace or remove the file"
+        ) from error
+    return image.resize(size, Image.Resampling.BILINEAR) if size else image
+
+
+def stacked(images: Sequence[Any], mode: str) -> Array:
+    """Images of one size as uint8 [n, 1, h, w] (mode L) or [n, 3, h, w] (mode RGB)."""
+    x = np.stack([np.asarray(image.convert(mode)) for image in images])
+    # Made explicit here, because checked_inputs takes channels-last for granted only above 4 pixels.
+    return x[:, None] if mode == "L" else np.moveaxis(x, 3, 1)

@@ -14,10 +14,10 @@ from polyarch.data.files import Csv, ImageFolder, Npz
 from polyarch.data.memory import Arrays, TorchDataset
 from polyarch.data.names import Digits, Spirals
 from polyarch.data.published import Cifar10, Cifar100, FashionMnist, Mnist, Svhn
-from polyarch.settings import check_names
 from polyarch.data.source import Source
 from polyarch.data.task import Task
 from polyarch.errors import PolyarchError, unknown
+from polyarch.settings import check_names
 
 SOURCES: dict[str, tuple[type[Source], str]] = {
     "digits": (Digits, "1797 handwritten digits of 8x8 pixels; needs no files"),

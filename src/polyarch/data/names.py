@@ -9,10 +9,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from polyarch.data.checks import Array
-from polyarch.settings import at_least
 from polyarch.data.source import Source, Unsplit
 from polyarch.data.splitting import Examples
 from polyarch.errors import PolyarchError
+from polyarch.settings import at_least
 
 ARMS = 2
 

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from polyarch.data.checks import Array, reason
-from polyarch.settings import at_least
 from polyarch.data.source import Source
 from polyarch.data.splitting import Examples
 from polyarch.errors import PolyarchError
+from polyarch.settings import at_least
 
 DIGITS = tuple("0123456789")
 FETCH = "fetch the file again"

@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from polyarch.settings import at_least, check_types
 from polyarch.data.splitting import Examples, make_task
 from polyarch.data.task import Task
 from polyarch.errors import PolyarchError
+from polyarch.settings import at_least, check_types
 
 
 @dataclass(frozen=True, kw_only=True)

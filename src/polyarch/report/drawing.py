@@ -1,16 +1,18 @@
 """From matplotlib figures to SVG that lives inside a page and follows its light or dark colours.
 
-Figures are drawn with the colours below; in the SVG each of them becomes a CSS variable of the page. Text stays text,
-in the page's own font. Only horizontal text keeps its anchor in an SVG, so figures have no rotated labels.
+Figures are drawn with the colours below; in the SVG each of them becomes a CSS variable of the page. Text
+stays text, in the page's own font. Only horizontal text keeps its anchor in an SVG, so no label is rotated.
 """
 
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -29,13 +31,24 @@ VARIABLES = {
 }  # fmt: skip
 """CSS variables of the page, by the colour that stands for them in a figure."""
 
-SHADES = ("#2b87cb", "#e5761f", "#1fa184", "#b8589c", "#c9a227", "#6a77c9", "#8a8f98", "#58b4d8", "#a9674b", "#7fae4a")
+SHADES = (
+    "#2b87cb",
+    "#e5761f",
+    "#1fa184",
+    "#b8589c",
+    "#c9a227",
+    "#6a77c9",
+    "#8a8f98",
+    "#58b4d8",
+    "#a9674b",
+    "#7fae4a",
+)
 """For raster maps and points of classes: middle tones that read on light and dark cards alike."""
 
 WIDTH = 9.2
 """Inches of a full-width figure; the page shows it at about 1.3 CSS pixels a point."""
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
     "text.color": INK,
@@ -89,20 +102,24 @@ def to_svg(figure: Figure, name: str, *, smooth: bool = False) -> Markup:
 
     Args:
         figure: drawn inside `style()`.
-        name: unique within the page; every id in the SVG begins with it.
+        name: unique within the page; the ids that the SVG needs begin with it.
         smooth: let the browser smooth raster maps instead of showing their cells.
     """
     text = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": name}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # the browser's fonts have it, or another will do
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        warnings.filterwarnings(
+            "ignore", message="Glyph .* missing"
+        )  # the browser's fonts have it, or another will do
+        figure.savefig(
+            text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
+        )
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg, count=1, flags=re.S)
     width, height = (float(v) for v in re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0])
-    opening = f'<svg viewBox="0 0 {width:g} {height:g}" xmlns:xlink="http://www.w3.org/1999/xlink" aria-hidden="true">'
-    svg = opening + svg[svg.index(">") + 1 :]
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = f'<svg viewBox="0 0 {width:g} {height:g}" aria-hidden="true">' + svg[svg.index(">") + 1 :]
+    used = set(re.findall(r'(?:url\(|href=")#([^)"]+)', svg))
+    svg = re.sub(r' id="([^"]*)"', lambda id_: f' id="{name}-{id_[1]}"' if id_[1] in used else "", svg)
     svg = svg.replace("url(#", f"url(#{name}-").replace('href="#', f'href="#{name}-')
     svg = page_font(svg)
     for variable, colour in VARIABLES.items():
@@ -115,7 +132,7 @@ def to_svg(figure: Figure, name: str, *, smooth: bool = False) -> Markup:
 
 
 def page_font(svg: str) -> str:
-    """Leaves size and weight to an SVG's texts; the family is the page's. Before 3.11, matplotlib wrote `font:`."""
+    """Takes the font family off an SVG's texts; before 3.11, matplotlib wrote size and all as `font:`."""
     svg = re.sub(r'font: (?:(bold|\d+) )?([\d.]+px) [^;"]*', _spelt_out, svg)
     return re.sub(r'font-family: [^;"]*;? ?', "", svg)
 
@@ -130,7 +147,7 @@ def _spelt_out(match: re.Match[str]) -> str:
     return f"font-weight: {weight}; font-size: {size}" if weight else f"font-size: {size}"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Small things that several figures need.
 
 
@@ -154,7 +171,7 @@ def spread(positions: Sequence[float], gap: float) -> list[float]:
     order = sorted(range(len(positions)), key=lambda k: positions[k])
     moved = list(positions)
     for _ in range(100):
-        for low, high in zip(order, order[1:], strict=False):
+        for low, high in itertools.pairwise(order):
             lack = gap - (moved[high] - moved[low])
             if lack > 1e-9:
                 moved[low] -= lack / 2
@@ -163,7 +180,13 @@ def spread(positions: Sequence[float], gap: float) -> list[float]:
 
 
 def label_ends(axes: Axes, labels: Sequence[tuple[float, str, str]], gap: float = 11.0) -> None:
-    """Names lines at the right edge of their axes, in their colour: (value, text, colour), never on top of each other."""
+    """Names lines at the right edge of their axes, never on top of each other.
+
+    Args:
+        axes: whose limits are set already.
+        labels: value, text and colour of each line.
+        gap: points from one label to the next.
+    """
     if not labels:
         return
     to_points = axes.transData.transform
@@ -174,9 +197,15 @@ def label_ends(axes: Axes, labels: Sequence[tuple[float, str, str]], gap: float 
     heights = [min(max(h, low), high) for h in heights]
     for height, moved, (_, text, colour) in zip(heights, spread(heights, gap), labels, strict=True):
         axes.annotate(
-            text, xy=(1, (height - low) / (high - low)), xycoords="axes fraction",
-            xytext=(6, moved - height), textcoords="offset points", color=colour, va="center", annotation_clip=False,
-        )  # fmt: skip
+            text,
+            (1, (height - low) / (high - low)),
+            (6, moved - height),
+            "axes fraction",
+            "offset points",
+            color=colour,
+            va="center",
+            annotation_clip=False,
+        )
 
 
 def thinned(count: int, most: int = 400) -> npt.NDArray[np.int64]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,16 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from polyarch.architecture import Architecture
 from polyarch.data.task import Split, Task
 from polyarch.errors import PolyarchError
 from polyarch.report.drawing import Array
+from polyarch.runs.results import BATCH, largest
 from polyarch.runs.run import WEIGHTS, Run
 from polyarch.training import checkpoints
 from polyarch.uncertainty.ensemble import Ensemble
 from polyarch.uncertainty.predictive import Predictive
-
-BATCH = 1024
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,9 @@ def course(run: Run) -> Course:
     lines = run.history()
     lines = [line for line in lines if line["stage"] == lines[-1]["stage"]]
     if not lines:
-        raise PolyarchError(f"{run.folder} has no metrics.jsonl, or an empty one; restore it, or search again")
+        raise PolyarchError(
+            f"{run.folder} has no metrics.jsonl, or an empty one; restore it, or search again"
+        )
     _, numbers = checkpoints.load(run.folder / WEIGHTS)
     return Course(
         epochs=_column(line["epoch"] for line in lines),
@@ -93,11 +92,6 @@ def depth_of(run: Run) -> int:
     return run.architecture.choices[0]
 
 
-def largest(run: Run) -> Architecture:
-    """The architecture that cuts nothing off."""
-    return run.space.architecture([len(d) - 1 for d in run.space.decisions])
-
-
 def judged_split(task: Task) -> tuple[str, Split] | None:
     """The split that results are told on: test data where there is some, else validation data."""
     for name, split in (("test", task.test), ("valid", task.valid)):
@@ -106,63 +100,49 @@ def judged_split(task: Task) -> tuple[str, Split] | None:
     return None
 
 
-def metric(run: Run, split: str, kind: str, name: str) -> float | None:
-    """One number of a run's result; `kind` is `` (the network), `_ensemble` or `_unpruned`."""
-    value = run.result["metrics"].get(split + kind, {}).get(name)
-    return None if value is None else float(value)
-
-
-def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard deviation (of a sample; 0 for a single value)."""
-    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
-
-
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # What the networks say.
 
 
 @dataclass(frozen=True)
 class Voices:
-    """The networks of a run that a report lets speak."""
+    """The networks of a run that a report lets speak, on the device that the run was made on."""
 
     model: nn.Module
     pruned: Ensemble | None
-    """None where members do not share one pass, or where there is but one."""
+    """The mixture; None for a run of one fixed architecture."""
     full: Ensemble | None
-    """None where nothing was pruned."""
+    """The mixture before pruning; None where nothing was pruned."""
+    device: torch.device
 
     @classmethod
     def of(cls, run: Run) -> Voices:
         """Loads them."""
-        model, biggest = run.model(), largest(run)
-        if is_point(run):
-            return cls(model, None, None)
-        try:
-            pruned = run.ensemble()
-        except PolyarchError:  # the space is not nested
-            return cls(model, None, None)
-        return cls(model, pruned, run.ensemble(biggest) if run.architecture != biggest else None)
+        cut = is_depth(run) and run.architecture != largest(run)
+        return cls(
+            model=run.model().to(run.device),
+            pruned=None if is_point(run) else run.ensemble().to(run.device),
+            full=run.ensemble(largest(run)).to(run.device) if cut else None,
+            device=run.device,
+        )
+
+    def log_probs(self, model: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """Class probabilities [n, classes] that one of these gives raw inputs, as logarithms."""
+        return self.answers(model, x).log_softmax(-1)
+
+    @torch.no_grad()
+    def answers(self, model: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """What one of these says of raw inputs [n, ...], batch by batch along the last but one axis."""
+        return torch.cat([model(part.to(self.device)).cpu() for part in x.split(BATCH)], -2)
 
 
-@torch.no_grad()
-def model_log_probs(model: nn.Module, x: Tensor) -> Tensor:
-    """[n, classes] of one network on raw inputs."""
-    return torch.cat([model(part).log_softmax(-1) for part in x.split(BATCH)])
-
-
-@torch.no_grad()
-def ensemble_log_probs(ensemble: Ensemble, x: Tensor) -> Tensor:
-    """[n, classes] of a mixture on raw inputs."""
-    return torch.cat([ensemble.output(part) for part in x.split(BATCH)])
-
-
-@torch.no_grad()
-def predictive(ensembles: Sequence[Ensemble], x: Tensor) -> Predictive:
-    """What the mixture over the members of all ensembles says; each ensemble has the same say."""
-    weights = torch.cat([e.weights for e in ensembles]) / len(ensembles)
-    parts = [
-        Predictive.from_members(torch.cat([e.members(part).log_softmax(-1) for e in ensembles]), weights)
-        for part in x.split(BATCH)
-    ]
+def predictive(voices: Sequence[Voices], x: Tensor) -> Predictive:
+    """What the mixture over the members of all mixtures says; each of them has the same say."""
+    spoken = [(voice, voice.pruned) for voice in voices if voice.pruned is not None]
+    weights = torch.cat([mixture.weights.cpu() for _, mixture in spoken]) / len(spoken)
+    parts = []
+    for part in x.split(BATCH):
+        members = torch.cat([voice.answers(mixture.members, part) for voice, mixture in spoken])
+        parts.append(Predictive.from_members(members.log_softmax(-1), weights))
     names = ("log_probs", "entropy", "expected_entropy", "mutual_information")
     return Predictive(**{name: torch.cat([getattr(part, name) for part in parts]) for name in names})

@@ -6,20 +6,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from polyarch.report.drawing import (
-    BLUE, CARD, GREEN, INK, LINE, MUTED, ORANGE, PALE, SHADES, WIDTH,
-    Array, grid, label_ends, rgba, style, thinned, to_svg,
-)  # fmt: skip
+    BLUE,
+    GREEN,
+    INK,
+    MUTED,
+    ORANGE,
+    PALE,
+    SHADES,
+    WIDTH,
+    Array,
+    grid,
+    label_ends,
+    rgba,
+    style,
+    thinned,
+    to_svg,
+)
 from polyarch.report.evidence import Course
-from polyarch.uncertainty.calibration import Reliability
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Belief.
 
 
@@ -39,7 +50,9 @@ class Fit:
     """Depth and log-likelihood of the selected network."""
 
 
-def posterior(probs: Array, prior: Array, selected: Sequence[int], rules: Mapping[str, int], fit: Fit | None) -> Markup:
+def posterior(
+    probs: Array, prior: Array, selected: Sequence[int], rules: Mapping[str, int], fit: Fit | None
+) -> Markup:
     """Bars of q(d) over the prior, what the rules select, and how well each depth fits (LDN Figs. 2 and 4).
 
     Args:
@@ -71,7 +84,9 @@ def posterior(probs: Array, prior: Array, selected: Sequence[int], rules: Mappin
         return to_svg(figure, "posterior")
 
 
-def _belief(axes: Axes, probs: Array, prior: Array, selected: Sequence[int], rules: Mapping[str, int]) -> None:
+def _belief(
+    axes: Axes, probs: Array, prior: Array, selected: Sequence[int], rules: Mapping[str, int]
+) -> None:
     mean, depths = probs.mean(0), np.arange(probs.shape[1])
     cut = max(selected)
     grid(axes)
@@ -90,7 +105,7 @@ def _belief(axes: Axes, probs: Array, prior: Array, selected: Sequence[int], rul
     else:
         top = _mark_rules(axes, mean, top, selected[0], rules)
     axes.set_ylim(0, top * 1.06)
-    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.set_yticks([t for t in MaxNLocator(5).tick_values(0, top) if t <= min(top, 1)])
     names = "mean and deviation over seeds; each dot is a seed's selected depth" if len(probs) > 1 else ""
     axes.set_title("q(d), probability of each depth" + (f": {names}" if names else ""))
 
@@ -105,7 +120,9 @@ def _mark_rules(axes: Axes, mean: Array, top: float, selected: int, rules: Mappi
     step = top * 0.12
     for depth in sorted(marks):
         text = " · ".join(marks[depth])
-        text = f"selected {depth}" + (f" ({text})" if text else "") if depth == selected else f"{text}: {depth}"
+        text = (
+            f"selected {depth}" + (f" ({text})" if text else "") if depth == selected else f"{text}: {depth}"
+        )
         reach = wide * len(text) / 2
         row = next((k for k, end in enumerate(rows) if end < depth - reach), len(rows))
         rows[row : row + 1] = [depth + reach + wide]
@@ -113,12 +130,16 @@ def _mark_rules(axes: Axes, mean: Array, top: float, selected: int, rules: Mappi
         colour = ORANGE if depth == selected else MUTED
         axes.vlines(depth, mean[depth], y, color=colour, linewidth=0.9)
         inside = min(max(depth, reach - 0.7), len(mean) - 0.3 - reach)
-        axes.text(inside, y + step * 0.14, text, color=colour, ha="center", va="bottom", weight=_weight(colour == ORANGE))
+        axes.text(
+            inside,
+            y + step * 0.14,
+            text,
+            color=colour,
+            ha="center",
+            va="bottom",
+            weight="bold" if colour == ORANGE else "normal",
+        )
     return top * 1.1 + step * (len(rows) - 0.1)
-
-
-def _weight(strong: bool) -> str:
-    return "bold" if strong else "normal"
 
 
 def _label_belief(axes: Axes, probs: Array, prior: Array) -> None:
@@ -128,27 +149,36 @@ def _label_belief(axes: Axes, probs: Array, prior: Array) -> None:
 def _fit(axes: Axes, fit: Fit) -> None:
     grid(axes)
     means = np.array([np.mean(v) for v in fit.values])
-    shown = [*means, *fit.mixture, *([fit.selected[1]] if fit.selected else [])]
-    low, high = _range(np.array(shown))
+    low, high = _range(np.array([*means, *fit.mixture, *([fit.selected[1]] if fit.selected else [])]))
+    axes.set_ylim(low, high)
     axes.plot(fit.depths, np.maximum(means, low), color=fit.colour, linewidth=1, alpha=0.45)
-    axes.plot(fit.depths, np.where(means >= low, means, np.nan), "o", color=fit.colour, markersize=4.6, markeredgewidth=0)
     for depth, values, mean in zip(fit.depths, fit.values, means, strict=True):
-        if mean < low:
-            axes.plot(depth, low, "v", color=fit.colour, markersize=6, markeredgewidth=0, clip_on=False)
-            axes.annotate(f"{mean:.2f}".replace("-", "−"), (depth, low), (7, 3), textcoords="offset points", color=fit.colour)
-        elif len(values) > 1:
+        _mark(axes, depth, mean, "o", fit.colour)
+        if mean >= low and len(values) > 1:
             deviation = np.std(values, ddof=1)
             axes.vlines(depth, max(mean - deviation, low), mean + deviation, color=fit.colour, linewidth=1)
     if fit.mixture:
         axes.axhline(float(np.mean(fit.mixture)), color=BLUE, linewidth=1.3)
     if len(fit.mixture) > 1:
         middle, deviation = np.mean(fit.mixture), np.std(fit.mixture, ddof=1)
-        axes.axhspan(float(middle - deviation), float(middle + deviation), color=BLUE, alpha=0.13, linewidth=0)
+        axes.axhspan(
+            float(middle - deviation), float(middle + deviation), color=BLUE, alpha=0.13, linewidth=0
+        )
     if fit.selected:
-        axes.plot(*fit.selected, "D", color=ORANGE, markersize=5.5, markeredgecolor=CARD, markeredgewidth=0.8)
-    axes.set_ylim(low, high)
+        _mark(axes, *fit.selected, "D", ORANGE)
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.set_title(fit.title)
+
+
+def _mark(axes: Axes, depth: int, value: float, marker: str, colour: str) -> None:
+    """A point; one below the axes is an arrow at their lower edge, with its value."""
+    low = axes.get_ylim()[0]
+    if value >= low:
+        axes.plot(depth, value, marker, color=colour, markersize=5, markeredgewidth=0)
+        return
+    axes.plot(depth, low, "v", color=colour, markersize=6, markeredgewidth=0, clip_on=False)
+    text = f"{value:.2f}".replace("-", "\u2212")
+    axes.annotate(text, (depth, low), (7, 3), textcoords="offset points", color=colour)
 
 
 def _range(values: Array) -> tuple[float, float]:
@@ -169,8 +199,12 @@ def _label_fit(axes: Axes, fit: Fit) -> None:
     label_ends(axes, labels)
 
 
-def decisions(probs: Mapping[str, Array], prior: Mapping[str, Array], options: Mapping[str, Sequence[str]],
-              selected: Mapping[str, Sequence[int]]) -> Markup:  # fmt: skip
+def decisions(
+    probs: Mapping[str, Array],
+    prior: Mapping[str, Array],
+    options: Mapping[str, Sequence[str]],
+    selected: Mapping[str, Sequence[int]],
+) -> Markup:
     """Bars of belief for every decision of any space, the prior as ticks.
 
     Args:
@@ -193,8 +227,12 @@ def decisions(probs: Mapping[str, Array], prior: Mapping[str, Array], options: M
             axes.barh(places, mean, 0.66, color=[ORANGE if k in chosen else BLUE for k in places])
             if len(values) > 1:
                 deviation = values.std(0, ddof=1)
-                axes.hlines(places, np.maximum(mean - deviation, 0), mean + deviation, color=INK, linewidth=0.9)
-            axes.vlines(prior[name], places - 0.4, places + 0.4, color=INK, linewidth=1.1, linestyle=(0, (1, 1)))
+                axes.hlines(
+                    places, np.maximum(mean - deviation, 0), mean + deviation, color=INK, linewidth=0.9
+                )
+            axes.vlines(
+                prior[name], places - 0.4, places + 0.4, color=INK, linewidth=1.1, linestyle=(0, (1, 1))
+            )
             axes.set_yticks(places, [_short(o) for o in options[name]])
             axes.set_xlim(0, 1)
             axes.set_ylim(values.shape[1] - 0.4, -0.6)
@@ -209,7 +247,7 @@ def _short(text: str, most: int = 24) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Over time.
 
 
@@ -257,30 +295,56 @@ def _heat(axes: Axes, courses: Sequence[Course], decision: str, first: float, la
     half = (last - first) / max(columns - 1, 1) / 2 or 0.5
     peak = float(mean.max())
     axes.imshow(
-        rgba(SHADES[0], (mean.T / peak) ** 0.8), interpolation="none", aspect="auto", origin="lower",
+        rgba(SHADES[0], (mean.T / peak) ** 0.8),
+        interpolation="none",
+        aspect="auto",
+        origin="lower",
         extent=(first - half, last + half, -0.5, options - 0.5),
-    )  # fmt: skip
+    )
     for c in courses:
         points = thinned(len(c.epochs))
-        axes.plot(c.epochs[points], c.probs[decision][points].argmax(1), color=ORANGE, linewidth=1.3 if len(courses) == 1 else 0.9, drawstyle="steps-mid")
-        axes.plot(c.kept, _at(c, c.probs[decision]).argmax(), "o", color=ORANGE, markersize=4.5, clip_on=False, zorder=5)
+        axes.plot(
+            c.epochs[points],
+            c.probs[decision][points].argmax(1),
+            color=ORANGE,
+            linewidth=1.3 if len(courses) == 1 else 0.9,
+            drawstyle="steps-mid",
+        )
+        axes.plot(
+            c.kept,
+            _at(c, c.probs[decision]).argmax(),
+            "o",
+            color=ORANGE,
+            markersize=4.5,
+            clip_on=False,
+            zorder=5,
+        )
     axes.set_ylim(-0.5, options - 0.5)
     axes.yaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.set_title("q(d) at each epoch, by depth" + (", mean over seeds" if len(courses) > 1 else ""))
     key = axes.inset_axes((1.015, 0.52, 0.022, 0.44))
     key.imshow(
-        rgba(SHADES[0], np.linspace(0, 1, 40)[:, None] ** 0.8), interpolation="none", aspect="auto", origin="lower",
+        rgba(SHADES[0], np.linspace(0, 1, 40)[:, None] ** 0.8),
+        interpolation="none",
+        aspect="auto",
+        origin="lower",
         extent=(0, 1, 0, peak),
-    )  # fmt: skip
+    )
     key.set_xticks([])
     key.yaxis.tick_right()
     key.set_yticks([0, peak], ["0", f"{peak:.2g}"])
     for side in key.spines.values():
         side.set_visible(False)
     axes.annotate(
-        "most probable\n● kept epoch", xy=(1, 0.3), xycoords="axes fraction", xytext=(6, 0), textcoords="offset points",
-        color=ORANGE, va="top", linespacing=1.5,
-    )  # fmt: skip
+        "most probable\n● kept epoch",
+        (1, 0.3),
+        (6, 0),
+        "axes fraction",
+        "offset points",
+        color=ORANGE,
+        va="top",
+        linespacing=1.5,
+    )
 
 
 def _at(c: Course, values: Array) -> Array:
@@ -338,7 +402,7 @@ def _curve_panel(axes: Axes, courses: Sequence[Course], panel: CurvePanel) -> No
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     if panel.percent:
-        axes.yaxis.set_major_formatter(PercentFormatter(1, None, "\u202f%"))
+        axes.yaxis.set_major_formatter(lambda share, _: f"{round(100 * share, 4):g}\u202f%")
     axes.set_title(panel.title)
     axes.set_xlabel("epoch")
     label_ends(axes, ends)
@@ -354,143 +418,3 @@ def _window(axes: Axes, seen: Sequence[Array], most: float) -> None:
     low = min(low, *(float(v[-1]) for v in seen if np.isfinite(v[-1])), high - 0.02 * max(abs(high), 0.05))
     room = 0.06 * (high - low)
     axes.set_ylim(low - room, min(high + room, most + 0.02 * (high - low)))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Predictions.
-
-
-FEW = 10
-"""Predictions below which the accuracy of a bin says little."""
-
-
-def reliability(diagrams: Sequence[tuple[str, str, Reliability]], examples: str) -> Markup:
-    """Confidence against accuracy, side by side, with the number of predictions underneath (LDN Fig. 10).
-
-    Args:
-        diagrams: name, a second line, and the bins.
-        examples: what is counted underneath.
-    """
-    with style():
-        figure = Figure(figsize=(WIDTH, 4.1))
-        grids = figure.subplots(2, 3, sharex=True, squeeze=False, height_ratios=(3, 1))
-        figure.subplots_adjust(0.06, 0.1, 0.985, 0.9, hspace=0.26, wspace=0.26)
-        for axes in grids[:, len(diagrams) :].flat:
-            axes.set_axis_off()
-        most = max(int(d.count.max()) for _, _, d in diagrams)
-        for column, (name, note, diagram) in enumerate(diagrams):
-            _diagram(grids[0, column], diagram)
-            grids[0, column].set_title(name, weight="bold", pad=17)
-            grids[0, column].annotate(note, (0, 1), (0, 6), "axes fraction", "offset points", color=MUTED)
-            below = grids[1, column]
-            grid(below)
-            edges, count = diagram.edges.numpy(), diagram.count.numpy()
-            below.bar(edges[:-1], count, np.diff(edges) * 0.88, align="edge", color=PALE)
-            below.set_yscale("symlog", linthresh=1)
-            below.set_ylim(0, most * 1.6)
-            below.set_yticks([t for t in (1, 10, 100, 1000, 10_000, 100_000) if t <= most * 1.6])
-            below.yaxis.set_major_formatter("{x:,.0f}")
-            below.minorticks_off()
-            below.set_xlim(0, 1)
-            below.set_xticks([0, 0.5, 1], ["0", "50 %", "100 %"])
-            for label, side in zip(below.get_xticklabels(), ("left", "center", "right"), strict=True):
-                label.set_horizontalalignment(side)
-            below.set_xlabel("confidence")
-            if column == 0:
-                below.set_title(examples)
-        return to_svg(figure, "reliability")
-
-
-def _diagram(axes: Axes, diagram: Reliability) -> None:
-    count = diagram.count.numpy()
-    axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (1, 1.8)))
-    for k in count.nonzero()[0]:
-        sure, right = float(diagram.confidence[k]), float(diagram.accuracy[k])
-        colour, firm = ORANGE if right < sure else BLUE, count[k] >= FEW
-        axes.vlines(sure, sure, right, color=colour, linewidth=1.8 if firm else 0.8, alpha=0.6)
-        axes.plot(
-            sure, right, "o", markersize=4 + 8 * np.sqrt(count[k] / count.sum()), clip_on=False,
-            color=colour if firm else CARD, markeredgecolor=CARD if firm else colour, markeredgewidth=0.8,
-        )  # fmt: skip
-    axes.set_ylim(0, 1)
-    axes.set_yticks([0, 0.5, 1], ["0", "50 %", "100 %"])
-    axes.spines["left"].set_visible(True)
-    axes.tick_params(axis="x", length=0)
-    if axes.get_subplotspec().colspan.start == 0:  # type: ignore[union-attr]
-        axes.text(0.03, 0.95, "too modest", color=BLUE, va="top")
-        axes.text(0.97, 0.04, "too sure", color=ORANGE, ha="right")
-
-
-STRENGTH = 0.6
-"""Opacity of a map where a network is sure: points of the same hue still stand out."""
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One small map: its title, what it shows as an RGBA image, and whether it is the one to look at."""
-
-    title: str
-    image: npt.NDArray[np.uint8]
-    strong: bool = False
-
-
-def maps(panels: Sequence[Panel], extent: tuple[float, float, float, float], x: Array, shade: Array) -> Markup:
-    """Small maps of functions on the plane, with the training points on top (LDN Figs. 3, 7 and 8).
-
-    Args:
-        panels: the maps.
-        extent: left, right, bottom and top of each.
-        x: [n, 2], points.
-        shade: [n], numbers of their colours; NaN where a point has none.
-    """
-    columns = min(6, len(panels))
-    rows = -(-len(panels) // columns)
-    side = WIDTH / 6
-    with style():
-        figure = Figure(figsize=(WIDTH, rows * (side + 0.13) + 0.02))
-        grids = figure.subplots(rows, 6, squeeze=False)
-        figure.subplots_adjust(0.004, 0.01, 0.996, 1 - 0.24 / (rows * (side + 0.13)), hspace=0.2, wspace=0.07)
-        for axes in grids.flat[len(panels) :]:
-            axes.set_axis_off()
-        flat = [axes for row in grids for axes in row[:columns]]
-        for axes, panel in zip(flat, panels, strict=False):
-            axes.imshow(panel.image, interpolation="none", origin="lower", extent=extent, aspect="auto")
-            _points(axes, x, shade)
-            axes.set(xlim=extent[:2], ylim=extent[2:], xticks=[], yticks=[])
-            for edge in axes.spines.values():
-                edge.set(visible=True, color=ORANGE if panel.strong else LINE, linewidth=1.6 if panel.strong else 0.8)
-            axes.set_title(panel.title, pad=4, color=ORANGE if panel.strong else INK, weight=_weight(panel.strong))
-        return to_svg(figure, "maps", smooth=True)
-
-
-def _points(axes: Axes, x: Array, shade: Array) -> None:
-    """Dots, all of a colour in one path: lines of no length with round ends, which take a tenth of the room of markers."""
-    for value in np.unique(shade):
-        own = x[np.isnan(shade) if np.isnan(value) else shade == value]
-        colour = INK if np.isnan(value) else (BLUE, ORANGE, *SHADES[2:])[int(value) % len(SHADES)]
-        ends = np.stack([own, own, np.full_like(own, np.nan)], 1).reshape(-1, 2)
-        for wide, tone in ((2.6, CARD), (1.9, colour)):
-            [line] = axes.plot(*ends.T, color=tone, linewidth=wide, solid_capstyle="round")
-            line.get_path().should_simplify = False
-
-
-def class_image(probs: Array) -> npt.NDArray[np.uint8]:
-    """Class probabilities [h, w, classes] as an image: the likeliest class's colour, as strong as it is likely."""
-    classes = probs.shape[-1]
-    winner, sure = probs.argmax(-1), (probs.max(-1) - 1 / classes) / (1 - 1 / classes)
-    image = np.zeros((*winner.shape, 4), np.uint8)
-    for k in range(classes):
-        shade = rgba(SHADES[k % len(SHADES)], STRENGTH * sure)
-        image[winner == k] = shade[winner == k]
-    return image
-
-
-def signed_image(values: Array) -> npt.NDArray[np.uint8]:
-    """Numbers [h, w] in -1 ... 1 as an image: one colour below 0, another above."""
-    low, high = rgba(SHADES[0], -STRENGTH * values), rgba(SHADES[1], STRENGTH * values)
-    return np.where((values < 0)[..., None], low, high)
-
-
-def strength_image(values: Array, colour: str = SHADES[3]) -> npt.NDArray[np.uint8]:
-    """Numbers [h, w] from 0 up as an image of one colour."""
-    return rgba(colour, 0.9 * values / max(float(values.max()), 1e-9))

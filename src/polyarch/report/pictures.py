@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,15 @@ from markupsafe import Markup
 from PIL import Image
 from torch import Tensor
 
-from polyarch.data.task import Classification, Split, Task
-from polyarch.report import evidence, figures, words
+from polyarch.data.task import Classification, Task
+from polyarch.report import evidence, words
+from polyarch.report import prediction_figures as figures
 from polyarch.report.drawing import Array
 from polyarch.report.evidence import Voices
-from polyarch.runs.run import Run
+from polyarch.report.story import MIXED, UNPRUNED, Story
+from polyarch.runs.results import largest
 from polyarch.uncertainty.calibration import reliability
+from polyarch.uncertainty.predictive import Predictive
 
 SIDE = 96
 """Cells along each side of a map."""
@@ -27,44 +29,39 @@ POINTS = 400
 HARDEST = 12
 
 
-def stacked(rows: Sequence[Array]) -> Array:
-    """Rows of equal length as one array."""
-    return np.stack(list(rows))
-
-
-def calibration(runs: Sequence[Run], voices: Sequence[Voices], name: str, split: Split, *, depth: bool) -> Markup:
+def calibration(story: Story) -> Markup:
     """Reliability of the selected network, the pruned and the full mixture; of several seeds, pooled."""
-    kinds: list[tuple[str, str, list[Tensor]]] = [
-        ("Selected network", "", [evidence.model_log_probs(v.model, split.x) for v in voices])
-    ]
-    pruned = [v.pruned for v in voices if v.pruned]
-    if len(pruned) == len(voices):
-        mixed = [evidence.ensemble_log_probs(e, split.x) for e in pruned]
-        cut = any(v.full for v in voices)
-        kinds.append(("Mixture, pruned" if cut else "Mixture", "_ensemble", mixed))
-        if cut:
-            full = [evidence.ensemble_log_probs(v.full or e, split.x) for v, e in zip(voices, pruned, strict=True)]
-            kinds.append(("Mixture, all depths" if depth else "Mixture, not pruned", "_unpruned", full))
-    elif len(runs) == 1 and evidence.is_point(runs[0]):
-        kinds = [("This network", *kinds[0][1:])]
+    name, split = evidence.judged_split(story.task) or ("train", story.task.train)
+    title = "This network" if story.is_point else "Selected network"
+    kinds = [(title, "", [v.log_probs(v.model, split.x) for v in story.voices])]
+    if not story.is_point:
+        title = "Mixture, pruned" if story.is_cut else "Mixture"
+        kinds.append(
+            (title, MIXED, [v.log_probs(v.pruned.output, split.x) for v in story.voices if v.pruned])
+        )
+    if story.is_cut:
+        full = [(v, v.full or v.pruned) for v in story.voices]
+        kinds.append(
+            ("Mixture, all depths", UNPRUNED, [v.log_probs(e.output, split.x) for v, e in full if e])
+        )
+    [measure] = [m for m in story.measures if m.name == "ece"]
     diagrams = []
-    measure = words.CLASSIFICATION[3]
     for title, kind, answers in kinds:
-        errors = [evidence.metric(run, name, kind, "ece") for run in runs]
-        shown = measure.show([e for e in errors if e is not None]) if None not in errors else "–"
+        errors = story.values(story.runs, kind, measure.name)
         diagram = reliability(torch.cat(answers), split.y.repeat(len(answers)))
-        diagrams.append((title, f"ECE {shown}", diagram))
-    return figures.reliability(diagrams, f"{words.SPLITS[name]} examples" + (", all seeds" if len(runs) > 1 else ""))
+        diagrams.append((title, f"ECE {measure.show(errors)}" if errors else "", diagram))
+    return figures.reliability(
+        diagrams, f"{words.SPLITS[name]} examples" + (", all seeds" if story.several else "")
+    )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Functions on the plane.
 
 
-def functions(runs: Sequence[Run], voices: Sequence[Voices], task: Task) -> dict[str, Any] | None:
-    """Maps of what networks say about every point of a plane; None for data that is no plane."""
-    if task.input_shape != (2,):
-        return None
+def functions(story: Story) -> Markup:
+    """Maps of what networks say about every point of a plane."""
+    task = story.task
     x = task.train.x.double().numpy()
     low, high = x.min(0), x.max(0)
     room = 0.12 * np.maximum(high - low, 1e-6)
@@ -72,16 +69,15 @@ def functions(runs: Sequence[Run], voices: Sequence[Voices], task: Task) -> dict
     across, up = np.meshgrid(np.linspace(left, right, SIDE), np.linspace(bottom, top, SIDE))
     plane = torch.from_numpy(np.stack([across.ravel(), up.ravel()], -1)).to(task.train.x.dtype)
     paint = _Painter(task)
-    if len(runs) > 1 and all(v.pruned for v in voices):
-        panels = _seeds(runs, voices, plane, paint)
-    elif evidence.is_depth(runs[0]):
-        panels = _depths(runs[0], voices[0], plane, paint)
+    if story.several:
+        panels = _seeds(story, plane, paint)
+    elif story.is_depth:
+        panels = _depths(story, plane, paint)
     else:
-        panels = [figures.Panel("selected network", paint(_answers(voices[0], plane)))]
+        panels = [figures.Panel("selected network", paint(_answers(story.voices[0], plane)), strong=True)]
     points = np.linspace(0, len(x) - 1, min(POINTS, len(x))).astype(np.int64)
-    shade = task.train.y.double().numpy() if paint.classifies else np.full(len(x), np.nan)
-    svg = figures.maps(panels, (left, right, bottom, top), x[points], shade[points])
-    return {"svg": svg, "seeds": len(runs) > 1, "classifies": paint.classifies, "point": evidence.is_point(runs[0])}
+    shade = task.train.y.double().numpy() if story.classifies else np.full(len(x), np.nan)
+    return figures.maps(panels, (left, right, bottom, top), x[points], shade[points])
 
 
 class _Painter:
@@ -104,43 +100,49 @@ def _square(values: Tensor) -> Array:
     return square
 
 
-@torch.no_grad()
 def _answers(voice: Voices, plane: Tensor) -> Tensor:
-    answers: Tensor = voice.model(plane)
-    return answers
+    """Of the mixture where there is one, else of the network."""
+    return voice.answers(voice.pruned.output if voice.pruned else voice.model, plane)
 
 
-@torch.no_grad()
-def _depths(run: Run, voice: Voices, plane: Tensor, paint: _Painter) -> list[figures.Panel]:
+def _depths(story: Story, plane: Tensor, paint: _Painter) -> list[figures.Panel]:
     """Depths one by one; for a search, the mixture and where its depths disagree."""
-    members = run.ensemble(evidence.largest(run)).members(plane)
-    selected = evidence.depth_of(run)
-    extra = 0 if voice.pruned is None else 2 if paint.classifies else 1
+    [voice] = story.voices
+    whole = voice.full or story.run.ensemble(largest(story.run)).to(voice.device)
+    members = voice.answers(whole.members, plane)
+    selected, pruned = story.depths[0], voice.pruned
+    extra = 0 if pruned is None else 2 if paint.classifies else 1
     panels = [
-        figures.Panel(f"depth {d}" + (", selected" if d == selected and extra else ""), paint(members[d]), d == selected)
+        figures.Panel(
+            f"depth {d}" + (", selected" if d == selected and pruned else ""),
+            paint(members[d]),
+            d == selected,
+        )
         for d in picked(len(members), selected, PANELS - extra)
     ]
-    if voice.pruned is not None:
-        panels.append(figures.Panel("mixture", paint(voice.pruned.output(plane))))
+    if pruned is not None:
+        panels.append(figures.Panel("mixture", paint(_answers(voice, plane))))
         if paint.classifies:
-            doubt = evidence.predictive([voice.pruned], plane).mutual_information
+            doubt = evidence.predictive([voice], plane).mutual_information
             panels.append(figures.Panel("disagreement", figures.strength_image(_square(doubt))))
     return panels
 
 
-@torch.no_grad()
-def _seeds(runs: Sequence[Run], voices: Sequence[Voices], plane: Tensor, paint: _Painter) -> list[figures.Panel]:
-    """The mixture of every seed, their mean, and where seeds and depths disagree."""
-    ensembles = [v.pruned for v in voices if v.pruned is not None]
-    outputs = [e.output(plane) for e in ensembles]
-    panels = [
-        figures.Panel(f"seed {run.seed}" + (f", depth {evidence.depth_of(run)}" if evidence.is_depth(run) else ""), paint(out))
-        for run, out in list(zip(runs, outputs, strict=True))[: PANELS - 2]
-    ]
+def _seeds(story: Story, plane: Tensor, paint: _Painter) -> list[figures.Panel]:
+    """The answer of every seed, their mean, and where seeds and depths disagree."""
+    outputs = [_answers(voice, plane) for voice in story.voices]
+    titles = [f"seed {run.seed}" for run in story.runs]
+    if story.is_depth and not story.is_point:
+        titles = [f"{title}, depth {depth}" for title, depth in zip(titles, story.depths, strict=True)]
+    shown = list(zip(titles, outputs, strict=True))[: PANELS - 2]
+    panels = [figures.Panel(title, paint(output)) for title, output in shown]
     if paint.classifies:
-        together = evidence.predictive(ensembles, plane)
+        members = torch.stack([output.log_softmax(-1) for output in outputs])
+        together = Predictive.from_members(members, torch.full((len(members),), 1 / len(members)))
         panels.append(figures.Panel("mean of the seeds", paint(together.log_probs), strong=True))
-        panels.append(figures.Panel("disagreement", figures.strength_image(_square(together.mutual_information))))
+        panels.append(
+            figures.Panel("disagreement", figures.strength_image(_square(together.mutual_information)))
+        )
     else:
         panels.append(figures.Panel("mean of the seeds", paint(torch.stack(outputs).mean(0)), strong=True))
     return panels
@@ -155,18 +157,18 @@ def picked(count: int, selected: int, most: int) -> list[int]:
     return sorted(chosen)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Images.
 
 
-def gallery(voices: Sequence[Voices], split: Split, task: Task) -> list[dict[str, Any]]:
-    """The examples of largest predictive entropy: picture, true and predicted class, and the likeliest classes."""
-    ensembles = [v.pruned for v in voices if v.pruned is not None]
-    if ensembles:
-        said = evidence.predictive(ensembles, split.x)
+def gallery(story: Story) -> list[dict[str, Any]]:
+    """The examples of largest predictive entropy: picture, true class, and the likeliest classes."""
+    task, (_, split) = story.task, evidence.judged_split(story.task) or ("train", story.task.train)
+    if not story.is_point:
+        said = evidence.predictive(story.voices, split.x)
         log_probs, entropy, disagreement = said.log_probs, said.entropy, said.mutual_information
     else:
-        log_probs = evidence.model_log_probs(voices[0].model, split.x)
+        log_probs = story.voices[0].log_probs(story.voices[0].model, split.x)
         entropy = torch.distributions.Categorical(logits=log_probs, validate_args=False).entropy()
         disagreement = torch.zeros_like(entropy)
     classes = task.classes or tuple(str(k) for k in range(log_probs.shape[-1]))
@@ -181,11 +183,16 @@ def gallery(voices: Sequence[Voices], split: Split, task: Task) -> list[dict[str
                 "guess": classes[guess],
                 "wrong": true != guess,
                 "bars": [
-                    {"name": classes[k], "width": f"{100 * p:.1f}", "value": words.percent(p, digits=0), "true": k == true}
+                    {
+                        "name": classes[k],
+                        "width": f"{100 * p:.1f}",
+                        "value": words.percent(p, digits=0),
+                        "true": k == true,
+                    }
                     for p, k in zip(top.values.tolist(), top.indices.tolist(), strict=True)
                 ],
                 "entropy": words.number(entropy[index].item(), 2),
-                "disagreement": words.number(disagreement[index].item(), 2) if ensembles else "",
+                "disagreement": words.number(disagreement[index].item(), 2) if not story.is_point else "",
             }
         )
     return cards

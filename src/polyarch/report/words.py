@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shlex
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from polyarch import catalogue, selection
 from polyarch.data.loading import source_for
-from polyarch.report.evidence import mean_and_spread
 from polyarch.runs.run import Run
 
 THIN, MINUS = "\u202f", "\u2212"
@@ -30,9 +31,10 @@ class Measure:
 
     def show(self, values: Sequence[float]) -> str:
         """The value, or mean and deviation of several."""
-        mean, deviation = mean_and_spread(values)
-        spread = deviation if len(values) > 1 else None
-        return percent(mean, spread) if self.percent else number(mean, self.digits, spread)
+        deviation = statistics.stdev(values) if len(values) > 1 else None
+        return (
+            percent(mean(values), deviation) if self.percent else number(mean(values), self.digits, deviation)
+        )
 
 
 LOG_LIKELIHOOD = Measure("log_likelihood", "log-likelihood", "mean over examples, in nats", True)
@@ -41,21 +43,35 @@ CLASSIFICATION = (
     LOG_LIKELIHOOD,
     Measure("brier", "Brier", "squared error of the probabilities, summed over classes", False),
     Measure("ece", "ECE", "calibration error of the predicted class, 15 bins", False),
-    Measure("ece_all_classes", "ECE, all classes", "as in the released code of the depth paper, 10 bins", False),
+    Measure(
+        "ece_all_classes", "ECE, all classes", "as in the released code of the depth paper, 10 bins", False
+    ),
 )
 REGRESSION = (Measure("rmse", "RMSE", "root of the mean squared error", False), LOG_LIKELIHOOD)
 
 
-def number(value: float, digits: int = 3, spread: float | None = None) -> str:
-    """-0.0612 as −0.061, with ± where there is a spread."""
+def mean(values: Sequence[float]) -> float:
+    """The arithmetic mean."""
+    return statistics.fmean(values)
+
+
+def spread(values: Sequence[int], digits: int) -> str:
+    """A single whole number, or mean and deviation of several."""
+    return str(values[0]) if len(values) == 1 else number(mean(values), digits, statistics.stdev(values))
+
+
+def number(value: float, digits: int = 3, deviation: float | None = None) -> str:
+    """-0.0612 as −0.061, with ± where there is a deviation."""
+    if deviation is None and 0 < abs(value) < 0.5 * 10**-digits:
+        digits = min(6, -math.floor(math.log10(abs(value))))  # -0.0003 is not nothing
     text = f"{value:.{digits}f}"
     text = text.lstrip("-") if float(text) == 0 else text.replace("-", MINUS)
-    return text if spread is None else f"{text}{THIN}±{THIN}{spread:.{digits}f}"
+    return text if deviation is None else f"{text}{THIN}±{THIN}{deviation:.{digits}f}"
 
 
-def percent(share: float, spread: float | None = None, digits: int = 1) -> str:
+def percent(share: float, deviation: float | None = None, digits: int = 1) -> str:
     """0.9804 as 98.0 %."""
-    return number(100 * share, digits, None if spread is None else 100 * spread) + f"{THIN}%"
+    return number(100 * share, digits, None if deviation is None else 100 * deviation) + f"{THIN}%"
 
 
 def about_percent(share: float) -> str:
@@ -90,33 +106,45 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}–{p[-1]}" for p in parts)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # How to do it again.
 
 
 def changed(cls: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that differ from a class's defaults."""
     defaults = {f.name: f.default for f in dataclasses.fields(cls)}
-    return {name: value for name, value in settings.items() if name not in defaults or defaults[name] != value}
+    return {
+        name: value for name, value in settings.items() if name not in defaults or defaults[name] != value
+    }
 
 
-def search_command(run: Run, out: Path, repeats: int = 1) -> str | None:
+def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[int] = ()) -> str | None:
     """What repeats a search from the shell; None where the data or the prior exist in Python alone."""
     config, source = run.config, run.config.data["source"]
     if source is None or not isinstance(config.prior, str):
         return None
-    space, method = catalogue.find("space", config.space["name"])[0], catalogue.find("method", config.method["name"])[0]
+    space, method = (
+        catalogue.find("space", config.space["name"])[0],
+        catalogue.find("method", config.method["name"])[0],
+    )
     words = ["polyarch", "search"]
     words += ["--space", config.space["name"], "--method", config.method["name"], "--data", source["data"]]
     words += ["--out", str(out), "--seed", str(config.seed)]
     words += ["--repeats", str(repeats)] if repeats > 1 else []
-    words += ["--prior", config.prior] if config.prior != method.default_prior else []
+    words += ["--baselines", ",".join(map(str, baselines))] if baselines else []
     usual = selection.rule_for("auto", len(config.make_space().decisions), config.data["examples"]["train"])
-    words += ["--select", config.select] if config.select != usual else []
     settings = {
         "data": changed(source_for(source["data"]), source["settings"]),
         "space": changed(space, config.space["settings"]),
         "method": changed(method, config.method["settings"]),
+        "search": {
+            name: value
+            for name, value, default in (
+                ("prior", config.prior, method.default_prior),
+                ("select", config.select, usual),
+            )
+            if value != default
+        },
     }
     for room, values in settings.items():
         for name, value in values.items():
@@ -131,7 +159,7 @@ def search_call(run: Run, out: Path, repeats: int = 1) -> str:
     for kind, described in (("space", config.space), ("method", config.method)):
         cls, _ = catalogue.find(kind, described["name"])
         values = ", ".join(f"{k}={v!r}" for k, v in changed(cls, described["settings"]).items())
-        home = f"pa.{kind}s." if cls.__module__.startswith("polyarch.") else ""
+        home = f"pa.{kind}s." if cls.__module__.startswith(f"polyarch.{kind}s.") else ""
         made[kind] = f"{home}{cls.__name__}({values})"
     extra = f", repeats={repeats}" if repeats > 1 else ""
     extra += ", prior=prior" if not isinstance(config.prior, str) else f", prior={config.prior!r}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from polyarch.architecture import Architecture
 from polyarch.data.task import Classification, Likelihood, Split, Task
@@ -19,36 +20,44 @@ BATCH = 1024
 
 
 @torch.no_grad()
-def judge_model(model: nn.Module, split: Split, likelihood: Likelihood) -> dict[str, float]:
+def judge_model(model: nn.Module, split: Split, likelihood: Likelihood, device: torch.device) -> dict[str, float]:
     """Accuracy, log-likelihood and calibration of one network on raw inputs."""
-    output = torch.cat([model(x) for x in split.x.split(BATCH)])
+    output = _over(model.to(device), split.x, device)
     if isinstance(likelihood, Classification):
         return summary(output.log_softmax(-1), split.y)
     return regression_summary(output, split.y, likelihood)
 
 
 @torch.no_grad()
-def judge_ensemble(ensemble: Ensemble, split: Split) -> dict[str, float]:
+def judge_ensemble(ensemble: Ensemble, split: Split, device: torch.device) -> dict[str, float]:
     """The same of a mixture; its log-likelihood is log sum_m w_m p_m."""
-    output = torch.cat([ensemble.output(x) for x in split.x.split(BATCH)])
+    ensemble = ensemble.to(device)
+    output = _over(ensemble.output, split.x, device)
     if isinstance(ensemble.likelihood, Classification):
         return summary(output, split.y)
-    parts = zip(split.x.split(BATCH), split.y.split(BATCH), strict=True)
+    parts = zip(split.x.to(device).split(BATCH), split.y.to(device).split(BATCH), strict=True)
     fit = torch.cat([ensemble.log_likelihood(x, y) for x, y in parts])
     return regression_summary(output, split.y, ensemble.likelihood) | {"log_likelihood": fit.double().mean().item()}
 
 
+def _over(model: Callable[[Tensor], Tensor], x: Tensor, device: torch.device) -> Tensor:
+    """A model's output for all inputs, batch by batch."""
+    return torch.cat([model(part.to(device)).cpu() for part in x.split(BATCH)])
+
+
 @torch.no_grad()
-def forward_seconds(models: dict[str, nn.Module], x: torch.Tensor, rounds: int = 15) -> dict[str, float]:
+def forward_seconds(
+    models: dict[str, nn.Module], x: Tensor, device: torch.device, rounds: int = 15
+) -> dict[str, float]:
     """Median seconds of a forward pass of each model, taken in turn so that a busy moment hits all alike."""
-    for model in models.values():
-        model(x)
+    x = x.to(device)
     taken: dict[str, list[float]] = {name: [] for name in models}
-    for _ in range(rounds):
+    for k in range(rounds + 2):  # the first two warm up
         for name, model in models.items():
             start = time.perf_counter()
-            model(x)
-            taken[name].append(time.perf_counter() - start)
+            model.to(device)(x).cpu()
+            if k >= 2:
+                taken[name].append(time.perf_counter() - start)
     return {name: statistics.median(values) for name, values in taken.items()}
 
 
@@ -56,9 +65,9 @@ def judge(run: Run, architecture: Architecture, split: Split) -> dict[str, dict[
     """The network of an architecture, the mixture cut there, and the whole mixture, on a split."""
     likelihood = run.config.likelihood()
     return {
-        "selected": judge_model(run.model(architecture), split, likelihood),
-        "ensemble": judge_ensemble(run.ensemble(architecture), split),
-        "unpruned": judge_ensemble(run.ensemble(largest(run)), split),
+        "selected": judge_model(run.model(architecture), split, likelihood, run.device),
+        "ensemble": judge_ensemble(run.ensemble(architecture), split, run.device),
+        "unpruned": judge_ensemble(run.ensemble(largest(run)), split, run.device),
     }
 
 
@@ -76,7 +85,7 @@ def results(run: Run, task: Task) -> dict[str, Any]:
             metrics |= {name: judged["selected"]}
             metrics |= {f"{name}_{key}": judged[key] for key in ("ensemble", "unpruned")}
     seconds = forward_seconds(
-        {"selected": run.model(), "largest": run.model(largest(run))}, task.train.x[:512]
+        {"selected": run.model(), "largest": run.model(largest(run))}, task.train.x[:512], run.device
     )
     history = run.history()
     result: dict[str, Any] = {

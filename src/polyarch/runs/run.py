@@ -38,6 +38,11 @@ class Run:
         """The seed of every random stream."""
         return self.config.seed
 
+    @property
+    def device(self) -> torch.device:
+        """Where the search ran, if that is here too, else the CPU; what the run hands out is always on the CPU."""
+        return torch.device(self.config.device if torch.cuda.is_available() else "cpu")
+
     @cached_property
     def space(self) -> Space:
         """The space of the last stage."""

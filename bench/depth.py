@@ -1,0 +1,94 @@
+"""Side by side in one process: what variational depth costs over fixed depth, and what batching repeats gains.
+
+    python -m bench.depth [--device cuda] [--rounds 30]
+
+Prints medians and ratios, and one JSON line at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+
+import polyarch as pa
+from polyarch.data.task import Task
+from polyarch.distributions import make_prior
+from polyarch.methods import FixedDepth, Method, VariationalDepth
+from polyarch.methods.base import Examples, Feed, Problem
+from polyarch.training.capture import CapturedStep
+from polyarch.training.streams import Streams
+
+
+def stepper(method: Method, task: Task, depth: int, repeats: int, device: torch.device) -> Callable[[], object]:
+    """One training step of `method` on fixed data, captured on a CUDA device."""
+    space = pa.spaces.ResidualDepth(max_depth=depth)
+    data = {"train": Examples(task.standardise(task.train.x).to(device), task.train.y.to(device))}
+    with torch.device(device):
+        supernet = space.supernet(task.shape, repeats)
+        prior = make_prior("exponential", space.decisions)
+    prior = type(prior)(prior.decisions, prior.logits.to(device))
+    problem = Problem(space, supernet, task.likelihood, prior, data)
+    state = method.init(problem, [Streams(k) for k in range(repeats)], None)
+    batches = {"train": [next(problem.passes("train", method.feeds(problem)["train"].size))]}
+    rates = {name: torch.tensor(rate, device=device) for name, rate in method.rates(0).items()}
+    feed = Feed(batches, {}, rates)
+    return CapturedStep(lambda: method.step(problem, state, feed), state.tensors(), device)
+
+
+def medians(jobs: Mapping[str, Callable[[], object]], rounds: int, device: torch.device) -> dict[str, float]:
+    """Median milliseconds of each job, taken in turn so that a busy moment hits all alike."""
+    taken: dict[str, list[float]] = {name: [] for name in jobs}
+    for k in range(rounds + 3):
+        for name, job in jobs.items():
+            _wait(device)
+            start = time.perf_counter()
+            job()
+            _wait(device)
+            if k >= 3:
+                taken[name].append((time.perf_counter() - start) * 1e3)
+    return {name: statistics.median(values) for name, values in taken.items()}
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--rounds", type=int, default=30)
+    arguments = parser.parse_args()
+    device, rounds = torch.device(arguments.device), arguments.rounds
+    spirals, digits = pa.data.load("spirals"), pa.data.load("digits", valid=0)
+    found: dict[str, float] = {}
+
+    for kind, task in (("linear", spirals), ("conv", digits)):
+        pair = {
+            "variational": stepper(VariationalDepth(), task, 50, 1, device),
+            "fixed": stepper(FixedDepth(), task, 50, 1, device),
+        }
+        ms = medians(pair, rounds, device)
+        found[f"{kind}_variational_over_fixed"] = ms["variational"] / ms["fixed"]
+        print(f"{kind}, D=50: variational {ms['variational']:.2f} ms, fixed {ms['fixed']:.2f} ms a step, "
+              f"ratio {ms['variational'] / ms['fixed']:.3f}")  # fmt: skip
+
+    for depth in (20, 50):
+        both = {
+            "single": stepper(VariationalDepth(), spirals, depth, 1, device),
+            "six": stepper(VariationalDepth(), spirals, depth, 6, device),
+        }
+        ms = medians(both, rounds, device)
+        found[f"six_repeats_speedup_D{depth}"] = 6 * ms["single"] / ms["six"]
+        print(f"six repeats, D={depth}: batched {ms['six']:.2f} ms, one after another {6 * ms['single']:.2f} ms, "
+              f"throughput {6 * ms['single'] / ms['six']:.2f}x")  # fmt: skip
+    print(json.dumps({"device": str(device), "threads": torch.get_num_threads(), **found}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import polyarch as pa
+from polyarch.data.task import Task
+from polyarch.runs.run import Run
+
+ODD = "odd <b>&amp; \"quoted\" 'name' $x$ é"
+
+
+@dataclass
+class Made:
+    """A finished search and its data."""
+
+    runs: list[Run]
+    task: Task
+    folder: Path
+
+    @property
+    def run(self) -> Run:
+        [run] = self.runs
+        return run
+
+
+def made(folder, space, task, method, **settings) -> Made:
+    found = pa.search(space, task, method, out=folder, device="cpu", **settings)
+    return Made(found if isinstance(found, list) else [found], task, folder)
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("report")
+
+
+@pytest.fixture(scope="session")
+def digits(home):
+    space = pa.spaces.ResidualDepth(max_depth=3, width=8)
+    return made(
+        home / ODD,
+        space,
+        pa.data.load("digits"),
+        pa.methods.VariationalDepth(epochs=2, batch_size=256),
+        select="95%",
+    )
+
+
+@pytest.fixture(scope="session")
+def digits_fixed(home, digits):
+    space = pa.spaces.ResidualDepth(max_depth=3, width=8)
+    method = pa.methods.FixedDepth
+    return [
+        made(home / f"fixed-{d}", space, digits.task, method(depth=d, epochs=2, batch_size=256)).run
+        for d in (0, 2)
+    ]
+
+
+@pytest.fixture(scope="session")
+def spirals(home):
+    space = pa.spaces.ResidualDepth(max_depth=14, width=8)
+    method = pa.methods.VariationalDepth(epochs=4)
+    return made(home / "spirals", space, pa.data.load("spirals", test_points=200), method, select="95%")
+
+
+@pytest.fixture(scope="session")
+def repeats(home):
+    space, method = pa.spaces.ResidualDepth(max_depth=3, width=8), pa.methods.VariationalDepth(epochs=3)
+    return made(home / "repeats", space, pa.data.load("spirals", test_points=200), method, repeats=3)
+
+
+@pytest.fixture(scope="session")
+def spirals_fixed(home):
+    space, method = pa.spaces.ResidualDepth(max_depth=3, width=8), pa.methods.FixedDepth(depth=2, epochs=3)
+    return made(home / "spirals-fixed", space, pa.data.load("spirals", test_points=200), method)
+
+
+@pytest.fixture(scope="session")
+def unsplit(home):
+    space, method = pa.spaces.ResidualDepth(max_depth=3, width=8), pa.methods.VariationalDepth(epochs=3)
+    return made(home / "unsplit", space, pa.data.load("spirals", test_points=0), method)
+
+
+@pytest.fixture(scope="session")
+def regression(home):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(200, 2)).astype(np.float32)
+    y = (x[:, 0] * x[:, 1] + 0.1 * random.normal(size=200)).astype(np.float32)
+    task = pa.data.load((x, y), kind="regression", valid=0.2, test=0.2)
+    space, method = pa.spaces.ResidualDepth(max_depth=3, width=8), pa.methods.VariationalDepth(epochs=3)
+    return made(home / "regression", space, task, method)

@@ -1,0 +1,120 @@
+"""The page in a real browser: nothing is asked of the network, nothing complains, nothing sticks out."""
+
+import http.server
+import threading
+
+import pytest
+from browser import Browser, find_browser
+
+from polyarch.report import write_report, write_summary_report
+
+pytestmark = pytest.mark.skipif(find_browser() is None, reason="no Chromium or Chrome on the PATH")
+
+STICKS_OUT = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+TWICE = """(() => {
+  const ids = [...document.querySelectorAll('[id]')].map(e => e.id);
+  return ids.filter((id, k) => ids.indexOf(id) !== k);
+})()"""
+DANGLING = """[...document.querySelectorAll('svg use')].map(e => e.getAttribute('xlink:href').slice(1))
+  .filter(id => !document.getElementById(id))"""
+EMPTY_IMAGES = """[...document.images].filter(i => !i.naturalWidth).length
+  + [...document.querySelectorAll('svg image')].filter(i => !i.getBoundingClientRect().width).length"""
+DRAWN = "[...document.querySelectorAll('figure svg')].every(s => s.getBoundingClientRect().height > 100)"
+COLOURS = """[getComputedStyle(document.body).backgroundColor,
+  getComputedStyle(document.querySelector('svg text')).fill]"""
+OVERLAPS = """(() => {
+  const found = [];
+  for (const svg of document.querySelectorAll('figure svg')) {
+    const texts = [...svg.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);
+    texts.forEach(([a, p], k) => texts.slice(k + 1).forEach(([b, q]) => {
+      const wide = Math.min(p.right, q.right) - Math.max(p.left, q.left);
+      const high = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
+      if (wide > 2 && high > 0.4 * Math.min(p.height, q.height)) found.push(a + ' | ' + b);
+    }));
+  }
+  return found;
+})()"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def pages(digits, digits_fixed, spirals, repeats, spirals_fixed, regression, unsplit):
+    return {
+        "digits": write_report(digits.run, digits.task, baselines=digits_fixed),
+        "spirals": write_report(spirals.run, spirals.task),
+        "repeats": write_summary_report(
+            repeats.folder, repeats.runs, repeats.task, baselines=spirals_fixed.runs
+        ),
+        "fixed": write_report(spirals_fixed.run, spirals_fixed.task),
+        "regression": write_report(regression.run, regression.task),
+        "unsplit": write_report(unsplit.run, unsplit.task),
+    }
+
+
+NAMES = ("digits", "spirals", "repeats", "fixed", "regression", "unsplit")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_page_is_quiet_and_asks_nothing_of_the_network(browser, pages, name):
+    seen = browser.open(pages[name], TWICE, DANGLING, EMPTY_IMAGES, DRAWN, STICKS_OUT, OVERLAPS)
+    assert seen.complaints == []
+    assert seen.requests[0] == pages[name].as_uri()
+    assert all(address.startswith("data:") for address in seen.requests[1:])
+    twice, dangling, empty, drawn, sticks_out, overlaps = seen.values
+    assert (twice, dangling, empty, drawn, sticks_out, overlaps) == ([], [], 0, True, 0, [])
+
+
+def test_page_fits_a_telephone(browser, pages):
+    assert browser.open(pages["digits"], STICKS_OUT, width=390).values == [0]
+
+
+def test_figures_follow_the_colour_scheme(browser, pages):
+    [[light_page, light_text]] = browser.open(pages["spirals"], COLOURS).values
+    [[dark_page, dark_text]] = browser.open(pages["spirals"], COLOURS, dark=True).values
+    assert brightness(light_page) > 200 > 130 > brightness(light_text)
+    assert brightness(dark_page) < 60 < 130 < brightness(dark_text)
+
+
+def brightness(colour: str) -> float:
+    return sum(map(float, colour.strip("rgba()").split(",")[:3])) / 3
+
+
+def test_a_page_that_does_wrong_is_caught(browser, tmp_path):
+    """Control: the same eyes see a request, an error, an exception, a double id and what is too wide."""
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_error(404)
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        address = f"http://127.0.0.1:{server.server_port}/picture.png"
+        page = tmp_path / "bad.html"
+        page.write_text(
+            f"<!doctype html><img src='{address}'><p id=a style='width:3000px'>wide</p><p id=a></p>"
+            "<script>console.error('said'); setTimeout(() => { throw new Error('thrown'); }, 50);</script>"
+        )
+        seen = browser.open(page, TWICE, STICKS_OUT)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert asked == ["/picture.png"]
+    assert address in seen.requests
+    assert any("said" in text for text in seen.complaints)
+    assert any("thrown" in text for text in seen.complaints)
+    assert any("net::ERR_" in text for text in seen.complaints)
+    assert seen.values[0] == ["a"]
+    assert seen.values[1] > 1000

@@ -1,0 +1,151 @@
+"""What the page says, for every kind of run, and that it is one file that says the same twice."""
+
+import re
+import shlex
+
+import pytest
+
+import polyarch as pa
+from polyarch.errors import PolyarchError
+from polyarch.report import write_report, write_summary_report
+from polyarch.runs.run import Run
+from polyarch.testing.toy import EnumeratedElbo, Lines, toy_task
+
+DEPTH_SEARCH = ["table", "belief", "course", "curves", "calibration"]
+
+
+def sections(text):
+    return re.findall(r'<section id="(\w+)">', text)
+
+
+def read(path):
+    text = path.read_text(encoding="utf-8")
+    assert path.name == "report.html"
+    assert len(text) < 2_000_000
+    # One file: addresses are anchors or data, and nothing else is fetched.
+    assert set(re.findall(r'(?:src|href)="(?!#|data:)[^"]*"', text)) == set()
+    assert not re.search(r"https?://|@import|<script|<link|<iframe", text)
+    assert not re.search(r"url\((?!#)", text)
+    # Every entry of the contents leads somewhere.
+    assert re.findall(r'<a href="#(\w+)">', text) == sections(text)
+    # Numbers that are none would be a slip of ours.
+    assert not re.search(r"\b(nan|None|NaN|inf)\b", re.sub(r"<(svg|pre).*?</\1>", "", text, flags=re.S))
+    return text
+
+
+def test_images(digits, digits_fixed):
+    text = read(write_report(digits.run, digits.task, baselines=digits_fixed))
+    cut = ["cost"] if digits.run.architecture.choices[0] < 3 else []
+    assert sections(text) == [*DEPTH_SEARCH, "gallery", *cut, "made"]
+    assert text.count("<img ") == 12
+    for name in ("Selected network", "Fixed depth 0", "Fixed depth 2", "log-likelihood", "ECE, all classes"):
+        assert name in text
+    for rule in ("argmax", "95%", "expectation"):
+        assert f"<td>{rule}</td>" in text
+    accuracy = 100 * digits.run.result["metrics"]["test"]["accuracy"]
+    assert f"{accuracy:.1f}\u202f%" in text
+    assert "test log-likelihood, nats per example" in text
+
+
+def test_odd_names_are_escaped(digits):
+    text = read(write_report(digits.run, digits.task))
+    assert digits.folder.name not in text
+    assert "<b>&amp;" not in text
+    assert "odd &lt;b&gt;&amp;amp;" in text
+    [command] = re.findall(r"<pre>(polyarch search --space.*?)</pre>", text, flags=re.S)
+    for entity, character in (("&lt;", "<"), ("&gt;", ">"), ("&#34;", '"'), ("&#39;", "'"), ("&amp;", "&")):
+        command = command.replace(entity, character)
+    words = shlex.split(command.replace("\\\n", ""))
+    assert words[words.index("--out") + 1] == f"{digits.folder}-again"
+    assert {"space.max_depth=3", "space.width=8", "method.epochs=2", "search.select=95%"} <= set(words)
+
+
+def test_the_same_run_gives_the_same_page(spirals):
+    first = write_report(spirals.run, spirals.task).read_bytes()
+    assert write_report(Run(spirals.folder), spirals.task).read_bytes() == first
+
+
+def test_a_plane(spirals):
+    text = read(write_report(spirals.run, spirals.task))
+    assert "maps" in sections(text)
+    assert "gallery" not in sections(text)
+    shown = [int(d) for d in re.findall(r">depth (\d+)(?:, selected)?</text>", text)]
+    assert len(shown) == 10
+    assert {0, 1, 2, spirals.run.architecture.choices[0], 14} <= set(shown)
+    # No baselines: the depths of the search itself are shown, on the data that it was fitted to.
+    assert "training log-likelihood of each depth of the shared network" in text
+
+
+def test_a_fixed_depth_leaves_out_what_says_nothing(spirals_fixed):
+    text = read(write_report(spirals_fixed.run, spirals_fixed.task))
+    assert sections(text) == ["table", "curves", "calibration", "maps", "made"]
+    assert "A residual network of fixed depth 2." in text
+    assert "mixture" not in text.lower()
+
+
+def test_repeats(repeats, spirals_fixed):
+    path = write_summary_report(repeats.folder, repeats.runs, repeats.task, baselines=spirals_fixed.runs)
+    text = read(path)
+    assert path == repeats.folder / "report.html"
+    assert sections(text)[:6] == ["table", "seeds", *DEPTH_SEARCH[1:]]
+    assert "Over 3 seeds" in text
+    assert "±" in text
+    for seed in range(3):
+        assert f"<tr><td>{seed}</td>" in text
+    assert "--repeats 3" in text
+
+
+def test_repeats_of_a_fixed_depth_and_as_one_baseline(tmp_path, spirals):
+    space, method = pa.spaces.ResidualDepth(max_depth=2, width=8), pa.methods.FixedDepth(epochs=2)
+    runs = pa.search(space, spirals.task, method, out=tmp_path / "run", repeats=2, device="cpu")
+    text = read(write_summary_report(tmp_path, runs, spirals.task))
+    assert sections(text) == ["table", "seeds", "curves", "calibration", "maps", "made"]
+    text = read(write_report(spirals.run, spirals.task, baselines=runs))
+    assert text.count('<tr class="baseline') == 1
+    assert "Fixed depth 2<small>2 seeds</small>" in text
+
+
+def test_no_data_to_judge_by(unsplit):
+    text = read(write_report(unsplit.run, unsplit.task))
+    assert "table" not in sections(text)
+    assert "calibration" not in sections(text)
+    assert "no validation or test examples" in text
+    assert "training accuracy" in text
+
+
+def test_numbers_to_predict(regression):
+    text = read(write_report(regression.run, regression.task))
+    assert "RMSE" in text
+    assert "calibration" not in sections(text)
+    assert "accuracy" not in text
+    assert "maps" in sections(text)
+    # The data was in memory: no command can find it, so the page says it in Python.
+    assert "polyarch search" not in text
+    assert "pa.search(" in text
+    assert "pa.spaces.ResidualDepth(max_depth=3, width=8)" in text
+
+
+def test_a_space_that_is_not_depth(tmp_path):
+    task = toy_task(tmp_path / "data")
+    run = pa.search(Lines(), task, EnumeratedElbo(epochs=3), out=tmp_path / "run", device="cpu")
+    text = read(write_report(run, task))
+    assert sections(text) == ["belief", "course", "curves", "made"]
+    assert "The search selects slope=" in text
+    assert "depth" not in text.replace(str(tmp_path), "").lower()
+    for option in ("slope", "shift", "-1.0", "0.5"):
+        assert f">{option}</text>" in text
+    runs = pa.search(Lines(), task, EnumeratedElbo(epochs=3), out=tmp_path / "two", repeats=2, device="cpu")
+    assert sections(read(write_summary_report(tmp_path / "two", runs, task)))[0] == "seeds"
+
+
+def test_wrong_runs_are_refused(repeats, digits, spirals_fixed, tmp_path):
+    with pytest.raises(PolyarchError, match="fingerprint"):
+        write_report(digits.run, repeats.task)
+    with pytest.raises(PolyarchError, match="fingerprint"):
+        write_report(digits.run, digits.task, baselines=spirals_fixed.runs)
+    with pytest.raises(PolyarchError, match="3 repeats"):
+        write_report(Run(repeats.folder), repeats.task)
+    with pytest.raises(PolyarchError, match="not a repeat"):
+        write_summary_report(tmp_path, [*repeats.runs, *spirals_fixed.runs], repeats.task)
+    with pytest.raises(PolyarchError, match="one run at least"):
+        write_summary_report(tmp_path, [], repeats.task)
