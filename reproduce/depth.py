@@ -45,11 +45,12 @@ class Effort:
     images: str
     work: Path
     quick: bool
+    grid: tuple[int, ...] = ()
 
     def thin(self, values: Iterable[int]) -> list[int]:
-        """A grid, or for --quick its ends and middle."""
-        grid = list(values)
-        return [grid[0], grid[len(grid) // 2], grid[-1]] if self.quick else grid
+        """A grid; for --quick its ends and middle; with --grid, those values instead."""
+        grid = list(self.grid or values)
+        return [grid[0], grid[len(grid) // 2], grid[-1]] if self.quick and not self.grid else grid
 
 
 def method(name: str, **settings: Any) -> Method:
@@ -252,10 +253,12 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=0, help="at most; default: the paper's, 50 for images")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--images", default="", help="folder with mnist/ and fashion-mnist/")
+    parser.add_argument("--grid", default="", help="values of a sweep in place of the paper's; the file is PART-GRID.json")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON files")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in arguments.only.split(","):
+        file = arguments.out / (f"{name}-{arguments.grid.replace(',', '-')}.json" if arguments.grid else f"{name}.json")
         with tempfile.TemporaryDirectory() as work:
             effort = Effort(
                 seeds=arguments.seeds or (2 if arguments.quick else 6),
@@ -265,6 +268,7 @@ def main() -> None:
                 images=arguments.images,
                 work=Path(work),
                 quick=arguments.quick,
+                grid=tuple(int(value) for value in arguments.grid.split(",") if value),
             )
             print(f"{name}: {PARTS[name].__doc__.splitlines()[0]}", flush=True)  # type: ignore[union-attr]
             found: dict[str, Any] = {
@@ -276,7 +280,7 @@ def main() -> None:
             }
             for each in PARTS[name](effort):  # written after every row, so that a long part cut short is not lost
                 found["rows"].append(each)
-                (arguments.out / f"{name}.json").write_text(json.dumps(found) + "\n")
+                file.write_text(json.dumps(found) + "\n")
 
 
 if __name__ == "__main__":
