@@ -1,0 +1,1 @@
+"""One script a paper: runs its experiments and prints its figures beside ours."""

@@ -70,11 +70,20 @@ def train(space: pa.spaces.ResidualDepth, task: Task, how: Method, effort: Effor
 def row(run: Run, task: Task, seconds: float, **labels: Any) -> dict[str, Any]:
     """What a table needs of a run: every selection rule's depth and quality, the whole mixture's, and times."""
     assert task.test is not None
-    found: dict[str, Any] = {**labels, "seed": run.seed, "epochs": run.history()[-1]["epoch"], "seconds": round(seconds, 1)}
+    found: dict[str, Any] = {
+        **labels,
+        "seed": run.seed,
+        "epochs": run.history()[-1]["epoch"],
+        "seconds": round(seconds, 1),
+    }
     for rule in RULES if "probs" in run.history()[-1] else ():
         architecture = run.selected(rule)
         judged = judge(run, architecture, task.test)
-        found[rule] = {"depth": architecture.choices[0], "network": judged["selected"], "mixture": judged["ensemble"]}
+        found[rule] = {
+            "depth": architecture.choices[0],
+            "network": judged["selected"],
+            "mixture": judged["ensemble"],
+        }
         found["full"] = judged["unpruned"]
     found["probs"] = [round(p, 5) for p in run.distribution.probs()["depth"].tolist()]
     found["forward_seconds"] = run.result["forward_seconds"]
@@ -87,7 +96,10 @@ def timed(space: pa.spaces.ResidualDepth, task: Task, how: Method, effort: Effor
     start = time.monotonic()
     runs = train(space, task, how, effort, **more)
     seconds = (time.monotonic() - start) / len(runs)
-    print(f"  {labels}: {seconds * len(runs):.0f} s, depth {[r.architecture.choices[0] for r in runs]}", flush=True)
+    print(
+        f"  {labels}: {seconds * len(runs):.0f} s, depth {[r.architecture.choices[0] for r in runs]}",
+        flush=True,
+    )
     return [row(run, task, seconds, **labels) for run in runs]
 
 
@@ -105,7 +117,14 @@ def released(effort: Effort) -> Rows:
     for seed in range(effort.seeds):
         task = pa.data.load("spirals", noise=0.2, noise_kind="uniform", data_seed=seed)
         space = pa.spaces.ResidualDepth(max_depth=20)
-        yield from timed(space, task, spirals_pair("variational-depth", effort), effort, seed=seed, labels={"who": "LDN", "D": 20})
+        yield from timed(
+            space,
+            task,
+            spirals_pair("variational-depth", effort),
+            effort,
+            seed=seed,
+            labels={"who": "LDN", "D": 20},
+        )
 
 
 def draws(effort: Effort) -> Rows:
@@ -113,7 +132,14 @@ def draws(effort: Effort) -> Rows:
     for seed in range(effort.seeds):
         task = pa.data.load("spirals", data_seed=seed)
         space = pa.spaces.ResidualDepth(max_depth=50)
-        yield from timed(space, task, spirals_pair("variational-depth", effort), effort, seed=seed, labels={"who": "LDN", "D": 50})
+        yield from timed(
+            space,
+            task,
+            spirals_pair("variational-depth", effort),
+            effort,
+            seed=seed,
+            labels={"who": "LDN", "D": 50},
+        )
         for depth in effort.thin((1, 2, 5, 10, 15, 20, 30, 50)):
             how = spirals_pair("fixed-depth", effort, depth=depth)
             yield from timed(space, task, how, effort, seed=seed, labels={"who": "DDN", "D": depth})
@@ -200,7 +226,7 @@ def image_depths(effort: Effort) -> Rows:
 def head(effort: Effort) -> Rows:
     """Ours: the output block's batch-norm statistics, per depth or shared as in the released code, on digits.
 
-    Depth by depth, the validation log-likelihood with running statistics (as used) and with the batch's own (as trained).
+    Depth by depth, the validation log-likelihood with running statistics (as used) and the batch's own (as trained).
     """
     from polyarch.spaces.base import All
 
@@ -238,7 +264,11 @@ PARTS: dict[str, Callable[[Effort], Rows]] = {
 
 def machine(device: str) -> str:
     """What the numbers were made on."""
-    what = torch.cuda.get_device_name() if device == "cuda" else f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+    what = (
+        torch.cuda.get_device_name()
+        if device == "cuda"
+        else f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+    )
     return f"{what}, torch {torch.__version__}, Python {platform.python_version()}"
 
 
@@ -253,7 +283,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=0, help="at most; default: the paper's, 50 for images")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--images", default="", help="folder with mnist/ and fashion-mnist/")
-    parser.add_argument("--grid", default="", help="values of a sweep in place of the paper's; the file is PART-GRID.json")
+    parser.add_argument(
+        "--grid", default="", help="values of a sweep in place of the paper's; the file is PART-GRID.json"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON files")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,12 @@ def test_score():
 
 def test_belief_becomes_the_enumerated_posterior(tmp_path):
     task = toy_task(tmp_path / "data")
-    run = pa.search(Lines(), task, EnumeratedElbo(epochs=1000, evaluate_every=500, stop="never", rate=1.0), out=tmp_path / "run")
+    run = pa.search(
+        Lines(),
+        task,
+        EnumeratedElbo(epochs=1000, evaluate_every=500, stop="never", rate=1.0),
+        out=tmp_path / "run",
+    )
     x, y = task.standardise(task.train.x), task.train.y
     problem = Problem(Lines(), run.supernet(), task.likelihood, uniform(Lines().decisions), {"train": Examples(x, y)})
     fits = log_likelihoods(problem, x[None], y[None]).sum(-1)[0]

@@ -19,21 +19,36 @@ class Entry:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-_LDN = {"stop": "train", "epochs": 8000, "patience": 500, "evaluate_every": 10}  # appendix B; 8000 from the released code
-_LDN_IMAGES = {"stop": "valid", "epochs": 500, "patience": 30, "drop_after": 30}  # appendix B; validation data is ours
+_LDN = {
+    "stop": "train",
+    "epochs": 8000,
+    "patience": 500,
+    "evaluate_every": 10,
+}  # appendix B; 8000 from the released code
+_LDN_IMAGES = {
+    "stop": "valid",
+    "epochs": 500,
+    "patience": 30,
+    "drop_after": 30,
+}  # appendix B; validation data is ours
 
 SPACES = {
     "depth": Entry("polyarch.spaces.depth:ResidualDepth", "how deep a residual network should be"),
 }
 METHODS = {
     "variational-depth": Entry(
-        "polyarch.methods.variational_depth:VariationalDepth", "weights and a distribution over depth, together"
+        "polyarch.methods.variational_depth:VariationalDepth",
+        "weights and a distribution over depth, together",
     ),
     "variational-depth-spirals": Entry(
-        "polyarch.methods.variational_depth:VariationalDepth", "the same as the paper trains it on spirals", _LDN
+        "polyarch.methods.variational_depth:VariationalDepth",
+        "the same as the paper trains it on spirals",
+        _LDN,
     ),
     "variational-depth-images": Entry(
-        "polyarch.methods.variational_depth:VariationalDepth", "the same as the paper trains it on images", _LDN_IMAGES
+        "polyarch.methods.variational_depth:VariationalDepth",
+        "the same as the paper trains it on images",
+        _LDN_IMAGES,
     ),
     "fixed-depth": Entry("polyarch.methods.fixed_depth:FixedDepth", "baseline: one network of a given depth"),
     "fixed-depth-spirals": Entry(
@@ -71,9 +86,13 @@ def _load(path: str, kind: str) -> type[Any]:
     try:
         found = getattr(import_module(module_name), name)
     except (ImportError, ValueError) as error:
-        raise PolyarchError(f"cannot import {kind} {path!r}: {error}; is its package installed or on PYTHONPATH?") from None
+        raise PolyarchError(
+            f"cannot import {kind} {path!r}: {error}; is its package installed or on PYTHONPATH?"
+        ) from None
     except AttributeError:
-        raise PolyarchError(f"module {module_name!r} has no {name!r}; write {kind}s as package.module:ClassName") from None
+        raise PolyarchError(
+            f"module {module_name!r} has no {name!r}; write {kind}s as package.module:ClassName"
+        ) from None
     if not isinstance(found, type):
         raise PolyarchError(f"{path!r} is not a class; write {kind}s as package.module:ClassName")
     return found

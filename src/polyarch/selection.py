@@ -10,7 +10,7 @@ from polyarch.distributions.base import Distribution
 from polyarch.errors import PolyarchError, unknown
 
 SMALL_DATA = 5000
-"""Training examples below which `auto` takes the argmax: LDN section 2 keeps it for data on whose scale the prior matters."""
+"""Training examples below which `auto` takes the argmax, which LDN section 2 keeps for small data."""
 
 
 def argmax(belief: Distribution) -> tuple[int, ...]:

@@ -69,9 +69,7 @@ def check_types(settings: Any) -> None:
     hints = get_type_hints(type(settings))
     for field in fields(settings):
         if field.kw_only:
-            _check_type(
-                f"{type(settings).__name__}.{field.name}", getattr(settings, field.name), hints[field.name]
-            )
+            _check_type(f"{type(settings).__name__}.{field.name}", getattr(settings, field.name), hints[field.name])
 
 
 def _check_type(name: str, value: Any, expected: Any) -> None:

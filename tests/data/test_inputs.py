@@ -185,9 +185,7 @@ def test_csv_of_wrong_kind(tmp_path):
     path = tmp_path / "d.csv"
     path.write_bytes(b"a,b\n\xff\xfe,1\n")
     read_fails(path, (2,), "d.csv: not a readable UTF-8")
-    read_fails(
-        path, (1, 8, 8), "d.csv: a .csv holds vectors, but the model takes images [1, 8, 8]; give a .npz"
-    )
+    read_fails(path, (1, 8, 8), "d.csv: a .csv holds vectors, but the model takes images [1, 8, 8]; give a .npz")
 
 
 @pytest.mark.parametrize("size", [0, 4, 6, 9])
@@ -200,9 +198,7 @@ def test_image_folder_is_read_as_in_training(tmp_path, size, modes):
     expected = trained_on(tmp_path, size=size)
     shape = tuple(expected.shape[1:])
     names, found = read_inputs(str(tmp_path), shape)
-    assert names == [
-        f"{c}/{i}.png" for c, first in (("a", 2), ("b", 0), ("b-c", 1)) for i in range(first, 9, 3)
-    ]
+    assert names == [f"{c}/{i}.png" for c, first in (("a", 2), ("b", 0), ("b-c", 1)) for i in range(first, 9, 3)]
     assert_same(found, expected)
     names, found = read_inputs(str(tmp_path / "b"), shape)
     assert names == ["0.png", "3.png", "6.png"]
@@ -240,9 +236,7 @@ def test_bad_images(tmp_path):
     good = tmp_path / "good.png"
     write_image(good)
     for path in (good, tmp_path):
-        read_fails(
-            path, (2, 5, 6), "images have 1 or 3 channels, but the model takes images [2, 5, 6]; give a .npz"
-        )
+        read_fails(path, (2, 5, 6), "images have 1 or 3 channels, but the model takes images [2, 5, 6]; give a .npz")
         read_fails(path, (30,), "but the model takes vectors [30]; give a .npz or a .csv")
     odd = tmp_path / "sub" / "odd.png"
     for content in (b"", b"no image", good.read_bytes()[:60]):
@@ -260,6 +254,4 @@ def test_missing_and_unknown_files(tmp_path):
     for name in ("d.npy", "d"):
         with (tmp_path / name).open("wb") as file:
             np.save(file, X)
-        read_fails(
-            tmp_path / name, (3,), f"{name}: not a file of inputs", "give a .npz, a .csv, an image (.png"
-        )
+        read_fails(tmp_path / name, (3,), f"{name}: not a file of inputs", "give a .npz, a .csv, an image (.png")

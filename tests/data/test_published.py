@@ -94,9 +94,7 @@ def test_cifar100_binary_reads_back(tmp_path, labels, column, classes):
     assert np.array_equal(task.train.x.numpy().reshape(200, -1), rows[:, 2:])
 
 
-@pytest.mark.parametrize(
-    ("name", "mean", "first"), [("mnist", 33.3184, (5, 7)), ("fashion-mnist", 72.9404, (9, 9))]
-)
+@pytest.mark.parametrize(("name", "mean", "first"), [("mnist", 33.3184, (5, 7)), ("fashion-mnist", 72.9404, (9, 9))])
 def test_published_files_where_present(name, mean, first):
     folder = os.environ.get("POLYARCH_DATA", "")
     if not (folder and Path(folder, name).is_dir()):

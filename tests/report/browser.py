@@ -108,13 +108,9 @@ class Browser:
         self._wait_for("Page.loadEventFired")
         seen = Seen()
         # Two frames and a moment: late requests and errors have been reported by then.
-        settle = (
-            "new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(r, 200))))"
-        )
+        settle = "new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(r, 200))))"
         for expression in (settle, *expressions):
-            answer = self._call(
-                "Runtime.evaluate", tab, expression=expression, awaitPromise=True, returnByValue=True
-            )
+            answer = self._call("Runtime.evaluate", tab, expression=expression, awaitPromise=True, returnByValue=True)
             assert "exceptionDetails" not in answer, answer
             seen.values.append(answer["result"].get("value"))
         del seen.values[0]

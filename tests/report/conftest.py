@@ -52,8 +52,7 @@ def digits_fixed(home, digits):
     space = pa.spaces.ResidualDepth(max_depth=3, width=8)
     method = pa.methods.FixedDepth
     return [
-        made(home / f"fixed-{d}", space, digits.task, method(depth=d, epochs=2, batch_size=256)).run
-        for d in (0, 2)
+        made(home / f"fixed-{d}", space, digits.task, method(depth=d, epochs=2, batch_size=256)).run for d in (0, 2)
     ]
 
 

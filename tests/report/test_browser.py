@@ -47,9 +47,7 @@ def pages(digits, digits_fixed, spirals, repeats, spirals_fixed, regression, uns
     return {
         "digits": write_report(digits.run, digits.task, baselines=digits_fixed),
         "spirals": write_report(spirals.run, spirals.task),
-        "repeats": write_summary_report(
-            repeats.folder, repeats.runs, repeats.task, baselines=spirals_fixed.runs
-        ),
+        "repeats": write_summary_report(repeats.folder, repeats.runs, repeats.task, baselines=spirals_fixed.runs),
         "fixed": write_report(spirals_fixed.run, spirals_fixed.task),
         "regression": write_report(regression.run, regression.task),
         "unsplit": write_report(unsplit.run, unsplit.task),

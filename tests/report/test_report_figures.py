@@ -41,9 +41,7 @@ def test_svg_has_the_colours_and_the_font_of_the_page_and_ids_of_its_own():
     ids = re.findall(r'id="([^"]*)"', svg)
     assert ids
     assert all(name.startswith("one-") for name in ids)
-    assert set(re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)', svg)) <= {(i, "") for i in ids} | {
-        ("", i) for i in ids
-    }
+    assert set(re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)', svg)) <= {(i, "") for i in ids} | {("", i) for i in ids}
 
 
 def test_fonts_as_older_matplotlib_wrote_them():
@@ -63,9 +61,7 @@ def test_labels_are_moved_apart():
 @pytest.mark.parametrize("runs", [1, 4])
 def test_posterior_of_any_size(depths, runs):
     probs = np.random.default_rng(0).dirichlet(np.ones(depths), runs)
-    fit = figures.Fit(
-        "fit", [0, 60], [[-0.1] * runs, [-9.0] * runs], "fixed", drawing.GREEN, [-0.2] * runs, (0, -0.1)
-    )
+    fit = figures.Fit("fit", [0, 60], [[-0.1] * runs, [-9.0] * runs], "fixed", drawing.GREEN, [-0.2] * runs, (0, -0.1))
     rules = {"argmax": 0, "95%": depths - 1, "expectation": depths // 2} if runs == 1 else {}
     found = texts(figures.posterior(probs, np.full(depths, 1 / depths), [0] * runs, rules, fit))
     assert {"belief", "prior", "mixture", "fixed"} <= set(found)

@@ -40,9 +40,7 @@ def plain_ece_all_classes(probs, target, bins=10):
             count[b] += 1
             correct[b] += c == predicted and c == true
     total = sum(count)
-    return sum(
-        count[b] / total * abs(correct[b] / count[b] - (b + 1) / bins) for b in range(bins) if count[b] > 0
-    )
+    return sum(count[b] / total * abs(correct[b] / count[b] - (b + 1) / bins) for b in range(bins) if count[b] > 0)
 
 
 @pytest.mark.parametrize("classes", [2, 10])
@@ -59,9 +57,7 @@ def test_accuracy_likelihood_and_brier_are_those_of_scikit_learn():
     probs = probs / probs.sum(-1, keepdims=True)
     y, labels = target.numpy(), np.arange(7)
     assert accuracy(log_probs, target) == pytest.approx(sklearn.metrics.accuracy_score(y, probs.argmax(-1)))
-    assert log_likelihood(log_probs, target) == pytest.approx(
-        -sklearn.metrics.log_loss(y, probs, labels=labels)
-    )
+    assert log_likelihood(log_probs, target) == pytest.approx(-sklearn.metrics.log_loss(y, probs, labels=labels))
     by_hand = sum(sklearn.metrics.mean_squared_error(y == c, probs[:, c]) for c in labels)
     assert brier(log_probs, target) == pytest.approx(by_hand)
 
@@ -205,9 +201,7 @@ def test_regression_known_answer():
     assert got == {"rmse": pytest.approx(math.sqrt(2)), "log_likelihood": pytest.approx(constant - 0.25)}
 
 
-@pytest.mark.parametrize(
-    ("output", "target"), [((3,), (3,)), ((3, 2), (3,)), ((3, 1), (3, 1)), ((0, 1), (0,))]
-)
+@pytest.mark.parametrize(("output", "target"), [((3,), (3,)), ((3, 2), (3,)), ((3, 1), (3, 1)), ((0, 1), (0,))])
 def test_regression_shapes_are_checked(output, target):
     with pytest.raises(PolyarchError, match=r"\[n, 1\]"):
         regression_summary(torch.zeros(output), torch.zeros(target), Gaussian())

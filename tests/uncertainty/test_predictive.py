@@ -41,9 +41,7 @@ def test_identical_members_share_no_information():
     log_probs, weights = members()
     got = Predictive.from_members(log_probs[:1].expand(5, -1, -1), weights)
     torch.testing.assert_close(got.log_probs, log_probs[0])
-    torch.testing.assert_close(
-        got.mutual_information, torch.zeros(20, dtype=torch.float64), atol=1e-12, rtol=0
-    )
+    torch.testing.assert_close(got.mutual_information, torch.zeros(20, dtype=torch.float64), atol=1e-12, rtol=0)
     assert (got.mutual_information >= 0).all()
 
 

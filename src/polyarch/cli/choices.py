@@ -39,7 +39,12 @@ def choose(space: str, method: str, data: str, assignments: Sequence[str]) -> Ch
     """Makes everything from names and `NAME=VALUE` texts."""
     space_class, space_preset = catalogue.find("space", space)
     method_class, method_preset = catalogue.find("method", method)
-    groups = {"data": source_for(data), "space": space_class, "method": method_class, "search": SearchSettings}
+    groups = {
+        "data": source_for(data),
+        "space": space_class,
+        "method": method_class,
+        "search": SearchSettings,
+    }
     given = assign(groups, assignments)
     return Choices(
         space=space_class(**{**space_preset, **given["space"]}),
@@ -74,5 +79,7 @@ def _find(known: dict[str, dict[str, Setting]], name: str) -> tuple[str, Setting
     if not holders:
         raise unknown("setting", name, [s for settings in known.values() for s in settings])
     if len(holders) > 1:
-        raise PolyarchError(f"setting {name!r} is in several groups; write {' or '.join(f'{g}.{name}' for g in holders)}")
+        raise PolyarchError(
+            f"setting {name!r} is in several groups; write {' or '.join(f'{g}.{name}' for g in holders)}"
+        )
     return holders[0], known[holders[0]][name]

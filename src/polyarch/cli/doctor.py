@@ -33,7 +33,11 @@ def doctor(
     chosen.method.check(chosen.space)
     needs = rehearse(chosen.method, chosen.space, task, repeats)
     found: dict[str, Any] = {
-        "versions": {"polyarch": polyarch.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        "versions": {
+            "polyarch": polyarch.__version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
         "devices": {"cpu": {"cores": os.cpu_count(), "threads": torch.get_num_threads(), "memory": _memory()}},
         "search": {
             "architectures": chosen.space.count(),

@@ -13,7 +13,8 @@ from polyarch.cli.options import Json, RunFolder
 def evaluate(
     run: RunFolder,
     data: Annotated[
-        str | None, typer.Option("--data", help="Judge on this labelled data (its test split, or all of it) instead.")
+        str | None,
+        typer.Option("--data", help="Judge on this labelled data (its test split, or all of it) instead."),
     ] = None,
     select: Annotated[str, typer.Option("--select", help="Another selection rule: argmax, 95%, expectation.")] = "",
     as_json: Json = False,

@@ -11,7 +11,9 @@ from polyarch.cli.options import Json
 
 
 def list_all(
-    settings: Annotated[bool, typer.Option("--settings", help="Also every setting, with its default and meaning.")] = False,
+    settings: Annotated[
+        bool, typer.Option("--settings", help="Also every setting, with its default and meaning.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Spaces, methods, data and scores, by the names that other verbs take."""

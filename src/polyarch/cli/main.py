@@ -35,7 +35,10 @@ def run() -> None:
     except PolyarchError as error:
         _fail(str(error))
     except KeyboardInterrupt:
-        print("polyarch: interrupted; a search goes on with `polyarch search --resume --out FOLDER`", file=sys.stderr)
+        print(
+            "polyarch: interrupted; a search goes on with `polyarch search --resume --out FOLDER`",
+            file=sys.stderr,
+        )
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(141)

@@ -15,7 +15,8 @@ from polyarch.cli.options import Json, RunFolder
 def predict(
     run: RunFolder,
     inputs: Annotated[
-        str, typer.Option("--inputs", help="A .npz with x, a .csv of numbers, an image, or a folder of images.")
+        str,
+        typer.Option("--inputs", help="A .npz with x, a .csv of numbers, an image, or a folder of images."),
     ],
     as_json: Json = False,
 ) -> None:

@@ -14,7 +14,8 @@ from polyarch.cli.options import Json, RunFolder
 def report(
     run: RunFolder,
     baselines: Annotated[
-        list[Path], typer.Option("--baseline", metavar="RUN", help="A fixed-depth run to show beside it; may be repeated.")
+        list[Path],
+        typer.Option("--baseline", metavar="RUN", help="A fixed-depth run to show beside it; may be repeated."),
     ] = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:

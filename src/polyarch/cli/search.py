@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,11 +17,16 @@ if TYPE_CHECKING:
 def search(
     out: Annotated[Path, typer.Option("--out", help="Folder for the run; must not exist, or be empty.")],
     space: Annotated[str | None, typer.Option("--space", help="See `polyarch list`; or package.module:Class.")] = None,
-    method: Annotated[str | None, typer.Option("--method", help="See `polyarch list`; or package.module:Class.")] = None,
-    data: Annotated[str | None, typer.Option("--data", help="A name (see `polyarch list`), or a file or folder.")] = None,
+    method: Annotated[
+        str | None, typer.Option("--method", help="See `polyarch list`; or package.module:Class.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", help="A name (see `polyarch list`), or a file or folder.")
+    ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Every random draw comes from it. [default: 0]")] = None,
     repeats: Annotated[
-        int | None, typer.Option("--repeats", help="Train so many seeds as one batched computation. [default: 1]")
+        int | None,
+        typer.Option("--repeats", help="Train so many seeds as one batched computation. [default: 1]"),
     ] = None,
     baselines: Annotated[
         str, typer.Option("--baselines", metavar="D,D,...", help="Also train networks of these fixed depths.")
@@ -148,7 +152,9 @@ def _check_no_conflict(out: Path, settings: list[str], **given: Any) -> None:
     }
     for name, value in given.items():
         if value is not None and value != known[name] and not (name == "device" and value == "auto"):
-            raise PolyarchError(f"--{name} {value} conflicts with the run in {out}, which has {known[name]}; leave it out")
+            raise PolyarchError(
+                f"--{name} {value} conflicts with the run in {out}, which has {known[name]}; leave it out"
+            )
     groups = {
         "data": source_for(source["data"]) if source["data"] else SearchSettings,
         "space": catalogue.find("space", config.space["name"])[0],

@@ -12,7 +12,11 @@ from polyarch.cli.options import Json, RunFolder
 if TYPE_CHECKING:
     from polyarch.runs.run import Run
 
-ROWS = (("test", "selected network"), ("test_ensemble", "mixture, pruned"), ("test_unpruned", "mixture, unpruned"))
+ROWS = (
+    ("test", "selected network"),
+    ("test_ensemble", "mixture, pruned"),
+    ("test_unpruned", "mixture, unpruned"),
+)
 FIGURES = ("accuracy", "rmse", "log_likelihood", "brier", "ece", "ece_all_classes")
 
 
@@ -27,7 +31,9 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
     """Prints the result of one run, or of every repeat with their mean and spread."""
     found = [run.result for run in runs]
     if as_json:
-        print(json.dumps(found[0] if len(found) == 1 else {"run": str(folder), "runs": found, "summary": summary(found)}))
+        print(
+            json.dumps(found[0] if len(found) == 1 else {"run": str(folder), "runs": found, "summary": summary(found)})
+        )
         return
     from rich.console import Console
     from rich.table import Table

@@ -26,8 +26,7 @@ def checked_inputs(x: Array, what: str) -> Array:
         raise PolyarchError(f"{what} holds values of type {x.dtype}; give numbers")
     if x.ndim not in (2, 3, 4) or x.size == 0:
         raise PolyarchError(
-            f"{what} has the shape {list(x.shape)}; give vectors [n, features] or images"
-            " [n, channels, height, width]"
+            f"{what} has the shape {list(x.shape)}; give vectors [n, features] or images [n, channels, height, width]"
         )
     if x.ndim == 3:
         x = x[:, None]
@@ -46,9 +45,7 @@ def checked_labels(y: Array, what: str) -> NDArray[np.int64]:
     y = _column(y, what)
     if y.dtype.kind == "f":
         _first_bad(y, ~np.isfinite(y), what, "every example needs a label")
-        _first_bad(
-            y, y != np.round(y), what, "labels are whole numbers; for numbers to predict set kind=regression"
-        )
+        _first_bad(y, y != np.round(y), what, "labels are whole numbers; for numbers to predict set kind=regression")
     elif y.dtype.kind == "b":
         y = y.astype(np.int64)
     _first_bad(y, (y < 0) | (y >= LABEL_LIMIT), what, "labels run from 0 to the number of classes - 1")
@@ -64,9 +61,7 @@ def checked_numbers(y: Array, what: str) -> NDArray[np.float32]:
     return y
 
 
-def check_classes(
-    y: NDArray[np.int64], everything: NDArray[np.int64], names: tuple[str, ...], where: str
-) -> int:
+def check_classes(y: NDArray[np.int64], everything: NDArray[np.int64], names: tuple[str, ...], where: str) -> int:
     """The number of classes, once every class has a training example.
 
     Args:
@@ -77,9 +72,7 @@ def check_classes(
     """
     count = len(names) or int(everything.max()) + 1
     if len(np.unique(everything)) < 2:
-        raise PolyarchError(
-            f"{where}: all labels are {everything[0]}; classification needs at least two classes"
-        )
+        raise PolyarchError(f"{where}: all labels are {everything[0]}; classification needs at least two classes")
     if count > len(everything):
         raise PolyarchError(
             f"{where}: fewer examples ({len(everything)}) than classes ({count}); add examples, or number the"
@@ -99,9 +92,7 @@ def check_classes(
 def check_pair(x: Array, y: Array, what: tuple[str, str]) -> None:
     """Raises where inputs and targets differ in number."""
     if len(x) != len(y):
-        raise PolyarchError(
-            f"{what[0]} has {len(x)} examples but {what[1]} has {len(y)}; give one y for every x"
-        )
+        raise PolyarchError(f"{what[0]} has {len(x)} examples but {what[1]} has {len(y)}; give one y for every x")
 
 
 def reason(error: Exception) -> str:

@@ -90,13 +90,9 @@ class Csv(FileSource):
     def _check_header(self, header: list[str]) -> None:
         check_distinct(self.text, header)
         if self.label not in header:
-            raise PolyarchError(
-                f"{self.text}: {unknown('label column', self.label, header)}; set label to its name"
-            )
+            raise PolyarchError(f"{self.text}: {unknown('label column', self.label, header)}; set label to its name")
         if len(header) < 2:
-            raise line_error(
-                self.text, 1, f"has no column besides the label {self.label!r}; add the features"
-            )
+            raise line_error(self.text, 1, f"has no column besides the label {self.label!r}; add the features")
 
     def _targets(self, labels: list[str], lines: list[int]) -> tuple[Array, tuple[str, ...]]:
         """Targets [n], and the class names where labels are words."""
@@ -130,9 +126,7 @@ class ImageFolder(FileSource):
         root = Path(self.text)
         classes = [p.name for p in listed(root) if p.is_dir() and not p.name.startswith(".")]
         if len(classes) < 2:
-            raise PolyarchError(
-                f"{root}: {len(classes)} sub-folder(s); put each class's images in a folder of its own"
-            )
+            raise PolyarchError(f"{root}: {len(classes)} sub-folder(s); put each class's images in a folder of its own")
         paths, y = [], []
         for label, name in enumerate(classes):
             found = [p for p in listed(root / name) if is_image(p)]
@@ -228,9 +222,7 @@ def _csv_lines(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             reader = csv.reader(file, delimiter=delimiter)
             yield from ((reader.line_num, row) for row in reader if row)
     except (csv.Error, ValueError, OSError) as error:
-        raise PolyarchError(
-            f"{path}: not a readable UTF-8 .csv file ({reason(error)}); save it as one"
-        ) from error
+        raise PolyarchError(f"{path}: not a readable UTF-8 .csv file ({reason(error)}); save it as one") from error
 
 
 def _csv_rows(
@@ -238,9 +230,7 @@ def _csv_rows(
 ) -> Iterator[tuple[int, dict[str, str]]]:
     for number, row in lines:
         if len(row) != len(header):
-            raise line_error(
-                path, number, f"has {len(row)} cells where the header has {len(header)}; mend the line"
-            )
+            raise line_error(path, number, f"has {len(row)} cells where the header has {len(header)}; mend the line")
         yield number, dict(zip(header, row, strict=True))
 
 
@@ -257,9 +247,7 @@ def csv_numbers(path: str, line: int, cells: dict[str, str]) -> list[float]:
     for column, cell in cells.items():
         value = number_in(cell)
         if value is None or not math.isfinite(value):
-            raise line_error(
-                path, line, f"has {cell!r} in column {column!r}; features must be finite numbers"
-            )
+            raise line_error(path, line, f"has {cell!r} in column {column!r}; features must be finite numbers")
         numbers.append(value)
     return numbers
 

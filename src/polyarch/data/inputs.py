@@ -79,9 +79,7 @@ def _npz(path: Path, shape: tuple[int, ...]) -> tuple[list[str], Array]:
 
 def _csv(path: Path, shape: tuple[int, ...]) -> tuple[list[str], Array]:
     if len(shape) != 1:
-        raise PolyarchError(
-            f"{path}: a .csv holds vectors, but the model takes {_said(shape)}; give a .npz or images"
-        )
+        raise PolyarchError(f"{path}: a .csv holds vectors, but the model takes {_said(shape)}; give a .npz or images")
     header, lines = read_csv(str(path))
     _check_header(path, header)
     if len(header) not in (shape[0], shape[0] + 1):
@@ -140,8 +138,7 @@ def _images(path: Path, shape: tuple[int, ...]) -> tuple[list[str], Array]:
         root, paths = path, list(_found(path))
     if not paths:
         raise PolyarchError(
-            f"{path}: no image ({', '.join(IMAGE_ENDINGS)}) in the folder or below it; add some, or check the"
-            " path"
+            f"{path}: no image ({', '.join(IMAGE_ENDINGS)}) in the folder or below it; add some, or check the path"
         )
     channels, height, width = shape
     x = stacked([read_image(each, (width, height)) for each in paths], MODES[channels])

@@ -78,8 +78,7 @@ def _items(dataset: Dataset[Any]) -> tuple[Array, Array]:
             item = dataset[index]
         except Exception as error:  # whatever the user's code raises
             raise PolyarchError(
-                f"{name}: item {index} cannot be read ({type(error).__name__}: {reason(error)});"
-                " mend its __getitem__"
+                f"{name}: item {index} cannot be read ({type(error).__name__}: {reason(error)}); mend its __getitem__"
             ) from error
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise PolyarchError(f"{name}: item {index} is {type(item).__name__}; give a pair (x, y)")
@@ -101,11 +100,7 @@ def _array(values: Any, what: str) -> Array:
     try:
         if isinstance(values, Tensor):
             values = values.detach().cpu()
-            return (
-                values.float() if values.dtype == torch.bfloat16 else values
-            ).numpy()  # no bfloat16 in numpy
+            return (values.float() if values.dtype == torch.bfloat16 else values).numpy()  # no bfloat16 in numpy
         return np.asarray(values)
     except (TypeError, ValueError) as error:
-        raise PolyarchError(
-            f"{what} is no array ({reason(error)}); give all examples the same shape"
-        ) from error
+        raise PolyarchError(f"{what} is no array ({reason(error)}); give all examples the same shape") from error

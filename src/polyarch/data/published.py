@@ -190,9 +190,7 @@ class Svhn(Published):
             content = loadmat(path)
             x, y = content["X"], content["y"]
         except Exception as error:  # the reader of a foreign format fails in many ways on a bad file
-            raise PolyarchError(
-                f"{path}: not a readable SVHN file with X and y ({reason(error)}); {FETCH}"
-            ) from error
+            raise PolyarchError(f"{path}: not a readable SVHN file with X and y ({reason(error)}); {FETCH}") from error
         fits = x.ndim == 4 and x.shape[2] == 3 and x.dtype == np.uint8 and y.dtype.kind in "ui"
         if not fits or y.size != x.shape[3]:
             raise PolyarchError(
@@ -211,9 +209,7 @@ def read_idx(path: Path, dimensions: int) -> Array:
         try:
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as error:
-            raise PolyarchError(
-                f"{path}: truncated or damaged gzip file ({reason(error)}); {FETCH}"
-            ) from error
+            raise PolyarchError(f"{path}: truncated or damaged gzip file ({reason(error)}); {FETCH}") from error
     start = 4 + 4 * dimensions
     # Two zero bytes, 8 for uint8, the number of dimensions; then each size as four bytes, the highest first.
     if content[:4] != bytes((0, 0, 8, dimensions)) or len(content) < start:
@@ -221,9 +217,7 @@ def read_idx(path: Path, dimensions: int) -> Array:
     shape = tuple(int(size) for size in np.frombuffer(content, ">u4", dimensions, 4))
     expected = start + math.prod(shape)
     if len(content) != expected:
-        raise PolyarchError(
-            f"{path}: {len(content)} bytes where {expected} were expected (truncated?); {FETCH}"
-        )
+        raise PolyarchError(f"{path}: {len(content)} bytes where {expected} were expected (truncated?); {FETCH}")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
@@ -235,8 +229,7 @@ def _read_cifar(files: list[Path], label_bytes: int, label: int, classes: int) -
         content = np.frombuffer(_read_bytes(path), np.uint8)
         if len(content) % record:
             raise PolyarchError(
-                f"{path}: {len(content)} bytes are no whole number of {record}-byte records (truncated?);"
-                f" {FETCH}"
+                f"{path}: {len(content)} bytes are no whole number of {record}-byte records (truncated?); {FETCH}"
             )
         parts.append(content.reshape(-1, record))
         _check_labels(parts[-1][:, label], classes, path)
@@ -248,9 +241,7 @@ def _read_bytes(path: Path) -> bytes:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise PolyarchError(
-            f"{path}: cannot be read ({reason(error)}); check the file and its permissions"
-        ) from error
+        raise PolyarchError(f"{path}: cannot be read ({reason(error)}); check the file and its permissions") from error
     if not content:
         raise PolyarchError(f"{path}: the file is empty; {FETCH}")
     return content

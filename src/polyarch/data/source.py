@@ -69,7 +69,5 @@ class Unsplit(Source):
             return self.test
         default = type(self).__dataclass_fields__["test"].default
         if self.test != default:
-            raise PolyarchError(
-                f"{examples.where}: it has its own test set; leave out the setting test={self.test}"
-            )
+            raise PolyarchError(f"{examples.where}: it has its own test set; leave out the setting test={self.test}")
         return 0.0

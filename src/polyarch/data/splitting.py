@@ -24,9 +24,7 @@ from polyarch.errors import PolyarchError
 Kind = Literal["classification", "regression"]
 Indices = NDArray[np.int64]
 
-CHUNK = (
-    2**22
-)  # elements turned to float64 at a time, so that statistics of a large uint8 set need little memory
+CHUNK = 2**22  # elements turned to float64 at a time, so that statistics of a large uint8 set need little memory
 
 
 @dataclass(frozen=True)
@@ -71,8 +69,7 @@ def make_task(
         for what, ours, theirs in (("shape", x.shape[1:], x_test.shape[1:]), ("type", x.dtype, x_test.dtype)):
             if ours != theirs:
                 raise PolyarchError(
-                    f"{where}: examples of x have the {what} {ours} but those of x_test {theirs};"
-                    " make them equal"
+                    f"{where}: examples of x have the {what} {ours} but those of x_test {theirs}; make them equal"
                 )
 
     train_part, valid_part, test_part = split_indices(

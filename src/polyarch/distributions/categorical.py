@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor
 
 from polyarch.architecture import Decision
@@ -91,4 +91,3 @@ class Categorical(Distribution):
     def _single(self, what: str) -> None:
         if self.logits.dim() != 2:
             raise PolyarchError(f"cannot {what} from the belief of several repeats at once; take repeat(k) first")
-

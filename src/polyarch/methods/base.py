@@ -80,7 +80,12 @@ class State:
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor, under `GROUP/NAME`."""
-        groups = {"weights": self.weights, "buffers": self.buffers, "belief": self.belief, "optimiser": self.optimiser}
+        groups = {
+            "weights": self.weights,
+            "buffers": self.buffers,
+            "belief": self.belief,
+            "optimiser": self.optimiser,
+        }
         return {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
 
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""A residual network of one fixed depth (LDN's baseline, there DDN): the same networks and training, nothing learnt of depth."""
+"""A residual network of one fixed depth: LDN's baseline (there DDN), trained alike, nothing learnt of depth."""
 
 from __future__ import annotations
 

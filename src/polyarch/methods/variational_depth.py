@@ -100,7 +100,7 @@ class VariationalDepth(Method):
 
 
 def depth_log_likelihood(problem: Problem, x: Tensor, y: Tensor) -> Tensor:
-    """log p(y_n | x_n, d) for every depth and example: [repeats, depths, batch]."""
+    """Log p(y_n | x_n, d) for every depth and example: [repeats, depths, batch]."""
     return problem.likelihood.log_likelihood(problem.supernet(x, All()), y.unsqueeze(1))
 
 
@@ -125,13 +125,13 @@ def posterior(log_likelihoods: Tensor, prior: Distribution) -> Categorical:
 
 
 def log_evidence(log_likelihoods: Tensor, prior: Categorical) -> Tensor:
-    """log p(Y | X) = log sum_d p(d) p(Y | X, d), [...]; exceeds the bound by KL(q || posterior) (Eq. 4)."""
+    """Log p(Y | X) = log sum_d p(d) p(Y | X, d), [...]; exceeds the bound by KL(q || posterior) (Eq. 4)."""
     return (log_likelihoods + prior.log_probs.squeeze(-2)).logsumexp(-1)
 
 
 @torch.no_grad()
 def total_log_likelihood(problem: Problem, split: str) -> Tensor:
-    """log p(Y | X, d) of a whole split in evaluation mode: [repeats, depths], summed in double precision."""
+    """Log p(Y | X, d) of a whole split in evaluation mode: [repeats, depths], summed in double precision."""
     problem.supernet.eval()
     return sum(  # type: ignore[return-value]
         depth_log_likelihood(problem, b.x, b.y).sum(-1, dtype=torch.float64) for b in problem.passes(split)

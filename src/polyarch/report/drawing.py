@@ -107,12 +107,8 @@ def to_svg(figure: Figure, name: str, *, smooth: bool = False) -> Markup:
     """
     text = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": name}), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="Glyph .* missing"
-        )  # the browser's fonts have it, or another will do
-        figure.savefig(
-            text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
-        )
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # the browser's fonts have it, or another will do
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg, count=1, flags=re.S)

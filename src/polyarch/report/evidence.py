@@ -46,9 +46,7 @@ def course(run: Run) -> Course:
     lines = run.history()
     lines = [line for line in lines if line["stage"] == lines[-1]["stage"]]
     if not lines:
-        raise PolyarchError(
-            f"{run.folder} has no metrics.jsonl, or an empty one; restore it, or search again"
-        )
+        raise PolyarchError(f"{run.folder} has no metrics.jsonl, or an empty one; restore it, or search again")
     _, numbers = checkpoints.load(run.folder / WEIGHTS)
     return Course(
         epochs=_column(line["epoch"] for line in lines),

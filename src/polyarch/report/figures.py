@@ -50,9 +50,7 @@ class Fit:
     """Depth and log-likelihood of the selected network."""
 
 
-def posterior(
-    probs: Array, prior: Array, selected: Sequence[int], rules: Mapping[str, int], fit: Fit | None
-) -> Markup:
+def posterior(probs: Array, prior: Array, selected: Sequence[int], rules: Mapping[str, int], fit: Fit | None) -> Markup:
     """Bars of q(d) over the prior, what the rules select, and how well each depth fits (LDN Figs. 2 and 4).
 
     Args:
@@ -84,9 +82,7 @@ def posterior(
         return to_svg(figure, "posterior")
 
 
-def _belief(
-    axes: Axes, probs: Array, prior: Array, selected: Sequence[int], rules: Mapping[str, int]
-) -> None:
+def _belief(axes: Axes, probs: Array, prior: Array, selected: Sequence[int], rules: Mapping[str, int]) -> None:
     mean, depths = probs.mean(0), np.arange(probs.shape[1])
     cut = max(selected)
     grid(axes)
@@ -120,9 +116,7 @@ def _mark_rules(axes: Axes, mean: Array, top: float, selected: int, rules: Mappi
     step = top * 0.12
     for depth in sorted(marks):
         text = " · ".join(marks[depth])
-        text = (
-            f"selected {depth}" + (f" ({text})" if text else "") if depth == selected else f"{text}: {depth}"
-        )
+        text = f"selected {depth}" + (f" ({text})" if text else "") if depth == selected else f"{text}: {depth}"
         reach = wide * len(text) / 2
         row = next((k for k, end in enumerate(rows) if end < depth - reach), len(rows))
         rows[row : row + 1] = [depth + reach + wide]
@@ -161,9 +155,7 @@ def _fit(axes: Axes, fit: Fit) -> None:
         axes.axhline(float(np.mean(fit.mixture)), color=BLUE, linewidth=1.3)
     if len(fit.mixture) > 1:
         middle, deviation = np.mean(fit.mixture), np.std(fit.mixture, ddof=1)
-        axes.axhspan(
-            float(middle - deviation), float(middle + deviation), color=BLUE, alpha=0.13, linewidth=0
-        )
+        axes.axhspan(float(middle - deviation), float(middle + deviation), color=BLUE, alpha=0.13, linewidth=0)
     if fit.selected:
         _mark(axes, *fit.selected, "D", ORANGE)
     axes.yaxis.set_major_locator(MaxNLocator(5))
@@ -227,12 +219,8 @@ def decisions(
             axes.barh(places, mean, 0.66, color=[ORANGE if k in chosen else BLUE for k in places])
             if len(values) > 1:
                 deviation = values.std(0, ddof=1)
-                axes.hlines(
-                    places, np.maximum(mean - deviation, 0), mean + deviation, color=INK, linewidth=0.9
-                )
-            axes.vlines(
-                prior[name], places - 0.4, places + 0.4, color=INK, linewidth=1.1, linestyle=(0, (1, 1))
-            )
+                axes.hlines(places, np.maximum(mean - deviation, 0), mean + deviation, color=INK, linewidth=0.9)
+            axes.vlines(prior[name], places - 0.4, places + 0.4, color=INK, linewidth=1.1, linestyle=(0, (1, 1)))
             axes.set_yticks(places, [_short(o) for o in options[name]])
             axes.set_xlim(0, 1)
             axes.set_ylim(values.shape[1] - 0.4, -0.6)

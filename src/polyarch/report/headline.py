@@ -73,9 +73,7 @@ def _scores(story: Story) -> str:
 
 
 def _compared(story: Story) -> str:
-    rows = [
-        (g.depth, story.values(g.runs, "", "log_likelihood")) for g in story.groups if g.depth is not None
-    ]
+    rows = [(g.depth, story.values(g.runs, "", "log_likelihood")) for g in story.groups if g.depth is not None]
     means = {depth: words.mean(values) for depth, values in rows if values}
     mixed = story.mixed("log_likelihood")
     if len(means) < 2 or not mixed or not story.split:
@@ -168,9 +166,7 @@ def _rows(story: Story) -> list[tuple[str, str, Sequence[Run], str]]:
         rows.append(("Mixture, pruned" if story.is_cut else "Mixture", note, story.runs, MIXED))
     if story.is_cut:
         rows.append(("Mixture, all depths", "", story.runs, UNPRUNED))
-    rows += [
-        (g.name, f"{len(g.runs)} seeds" if len(g.runs) > 1 else "", g.runs, g.kind) for g in story.groups
-    ]
+    rows += [(g.name, f"{len(g.runs)} seeds" if len(g.runs) > 1 else "", g.runs, g.kind) for g in story.groups]
     return rows
 
 

@@ -47,9 +47,7 @@ def write_report(run: Run, task: Task, *, baselines: Sequence[Run] = ()) -> Path
     return _write(Story([run], task, baselines, run.folder))
 
 
-def write_summary_report(
-    folder: str | Path, runs: Sequence[Run], task: Task, *, baselines: Sequence[Run] = ()
-) -> Path:
+def write_summary_report(folder: str | Path, runs: Sequence[Run], task: Task, *, baselines: Sequence[Run] = ()) -> Path:
     """Writes `report.html` about several repeats of one search: means, and the spread over seeds.
 
     Args:
@@ -70,9 +68,7 @@ def _write(story: Story) -> Path:
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    template = environment.from_string(
-        files("polyarch.report").joinpath("template.html.j2").read_text("utf-8")
-    )
+    template = environment.from_string(files("polyarch.report").joinpath("template.html.j2").read_text("utf-8"))
     path = story.folder / NAME
     # A folder's name may hold bytes that are no text.
     write_whole(path, template.render(_context(story)).encode("utf-8", "backslashreplace"))

@@ -36,23 +36,17 @@ def calibration(story: Story) -> Markup:
     kinds = [(title, "", [v.log_probs(v.model, split.x) for v in story.voices])]
     if not story.is_point:
         title = "Mixture, pruned" if story.is_cut else "Mixture"
-        kinds.append(
-            (title, MIXED, [v.log_probs(v.pruned.output, split.x) for v in story.voices if v.pruned])
-        )
+        kinds.append((title, MIXED, [v.log_probs(v.pruned.output, split.x) for v in story.voices if v.pruned]))
     if story.is_cut:
         full = [(v, v.full or v.pruned) for v in story.voices]
-        kinds.append(
-            ("Mixture, all depths", UNPRUNED, [v.log_probs(e.output, split.x) for v, e in full if e])
-        )
+        kinds.append(("Mixture, all depths", UNPRUNED, [v.log_probs(e.output, split.x) for v, e in full if e]))
     [measure] = [m for m in story.measures if m.name == "ece"]
     diagrams = []
     for title, kind, answers in kinds:
         errors = story.values(story.runs, kind, measure.name)
         diagram = reliability(torch.cat(answers), split.y.repeat(len(answers)))
         diagrams.append((title, f"ECE {measure.show(errors)}" if errors else "", diagram))
-    return figures.reliability(
-        diagrams, f"{words.SPLITS[name]} examples" + (", all seeds" if story.several else "")
-    )
+    return figures.reliability(diagrams, f"{words.SPLITS[name]} examples" + (", all seeds" if story.several else ""))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -140,9 +134,7 @@ def _seeds(story: Story, plane: Tensor, paint: _Painter) -> list[figures.Panel]:
         members = torch.stack([output.log_softmax(-1) for output in outputs])
         together = Predictive.from_members(members, torch.full((len(members),), 1 / len(members)))
         panels.append(figures.Panel("mean of the seeds", paint(together.log_probs), strong=True))
-        panels.append(
-            figures.Panel("disagreement", figures.strength_image(_square(together.mutual_information)))
-        )
+        panels.append(figures.Panel("disagreement", figures.strength_image(_square(together.mutual_information))))
     else:
         panels.append(figures.Panel("mean of the seeds", paint(torch.stack(outputs).mean(0)), strong=True))
     return panels

@@ -106,9 +106,7 @@ class Panel:
     strong: bool = False
 
 
-def maps(
-    panels: Sequence[Panel], extent: tuple[float, float, float, float], x: Array, shade: Array
-) -> Markup:
+def maps(panels: Sequence[Panel], extent: tuple[float, float, float, float], x: Array, shade: Array) -> Markup:
     """Small maps of functions on the plane, with the training points on top (LDN Figs. 3, 7 and 8).
 
     Args:

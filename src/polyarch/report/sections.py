@@ -82,11 +82,7 @@ def _exact(story: Story) -> Array | None:
 def _baseline_fit(story: Story) -> figures.Fit | None:
     """Fixed depths on the data that results are told on."""
     points = [(g.depth, story.values(g.runs, "", "log_likelihood")) for g in story.groups]
-    fixed = {
-        depth: values
-        for depth, values in points
-        if depth is not None and values and np.isfinite(values).all()
-    }
+    fixed = {depth: values for depth, values in points if depth is not None and values and np.isfinite(values).all()}
     own = story.own("log_likelihood")
     if not fixed or not story.split:
         return None
@@ -156,9 +152,7 @@ def curves(story: Story) -> dict[str, Any] | None:
     }
 
 
-def _objective(
-    values: dict[str, dict[str, Array]], splits: Sequence[str], examples: int
-) -> list[figures.CurvePanel]:
+def _objective(values: dict[str, dict[str, Array]], splits: Sequence[str], examples: int) -> list[figures.CurvePanel]:
     """What is climbed, per training example; nothing where that is the log-likelihood, which has a panel."""
     lines = [figures.Line(s, "objective", LABELS[s]) for s in splits if s != "step"]
     if not all("elbo" in values[line.split] for line in lines):

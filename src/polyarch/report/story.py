@@ -132,11 +132,7 @@ class Story:
         found: dict[str, Group] = {}
         for run in self.baselines:
             depth = evidence.depth_of(run) if evidence.is_depth(run) and evidence.is_point(run) else None
-            name = (
-                f"Fixed depth {depth}"
-                if depth is not None
-                else f"{run.config.method['name']}, {run.folder.name}"
-            )
+            name = f"Fixed depth {depth}" if depth is not None else f"{run.config.method['name']}, {run.folder.name}"
             found.setdefault(name, Group(name, depth, [])).runs.append(run)
         return sorted(found.values(), key=lambda g: (g.depth is None, g.depth or 0, g.name))
 

@@ -32,9 +32,7 @@ class Measure:
     def show(self, values: Sequence[float]) -> str:
         """The value, or mean and deviation of several."""
         deviation = statistics.stdev(values) if len(values) > 1 else None
-        return (
-            percent(mean(values), deviation) if self.percent else number(mean(values), self.digits, deviation)
-        )
+        return percent(mean(values), deviation) if self.percent else number(mean(values), self.digits, deviation)
 
 
 LOG_LIKELIHOOD = Measure("log_likelihood", "log-likelihood", "mean over examples, in nats", True)
@@ -43,9 +41,7 @@ CLASSIFICATION = (
     LOG_LIKELIHOOD,
     Measure("brier", "Brier", "squared error of the probabilities, summed over classes", False),
     Measure("ece", "ECE", "calibration error of the predicted class, 15 bins", False),
-    Measure(
-        "ece_all_classes", "ECE, all classes", "as in the released code of the depth paper, 10 bins", False
-    ),
+    Measure("ece_all_classes", "ECE, all classes", "as in the released code of the depth paper, 10 bins", False),
 )
 REGRESSION = (Measure("rmse", "RMSE", "root of the mean squared error", False), LOG_LIKELIHOOD)
 
@@ -113,9 +109,7 @@ def ranges(numbers: Sequence[int]) -> str:
 def changed(cls: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that differ from a class's defaults."""
     defaults = {f.name: f.default for f in dataclasses.fields(cls)}
-    return {
-        name: value for name, value in settings.items() if name not in defaults or defaults[name] != value
-    }
+    return {name: value for name, value in settings.items() if name not in defaults or defaults[name] != value}
 
 
 def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[int] = ()) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 from polyarch.errors import PolyarchError
 
+LOCK = "lock"
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -41,34 +43,67 @@ def append(path: Path, text: str) -> None:
         raise cannot_write(path, error) from error
 
 
+def synced_size(path: Path) -> int:
+    """How many bytes a file has, once all of them are on the disk; 0 where there is none."""
+    try:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            return os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def make_folder(path: Path) -> bool:
+    """Makes a folder where there is none, and says whether it did."""
+    try:
+        made = not path.exists()
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    return made
+
+
 def cannot_write(path: Path, error: OSError) -> PolyarchError:
     """What to tell the user when a file cannot be written."""
     if error.errno in _NO_ROOM:
         return PolyarchError(
-            f"no room left to write {path}; what was saved before is whole: free some space, then add --resume"
+            f"no room left to write {path}; what was saved before is whole: free some space, then run it again, "
+            "with --resume if the search had begun"
         )
     return PolyarchError(f"cannot write {path}: {error.strerror}; choose another --out or mend its permissions")
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Strict JSON (no NaN), indented for people."""
-    write_whole(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Strict JSON (no NaN), indented for people, with a digest that `read_json` checks."""
+    content = {**value, "digest": _digest(value)}
+    write_whole(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
 
 
-def read_json(path: Path) -> Any:
-    """The value in a JSON file; says which file is damaged when it is."""
+def read_json(path: Path) -> dict[str, Any]:
+    """What `write_json` wrote; says which file is damaged when one is."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(value, dict):
+            raise ValueError("not an object")
+        if value.pop("digest", None) != _digest(value):
+            raise ValueError("its contents do not match its digest")
     except FileNotFoundError:
-        raise PolyarchError(f"{path} is missing: {path.parent} is not a polyarch run, or not a whole one") from None
+        raise PolyarchError(f"{path} is missing; restore it or start a new run") from None
     except (OSError, ValueError) as error:
-        raise PolyarchError(f"{path} cannot be read ({error}); restore it or start a new run") from None
+        raise PolyarchError(f"{path} is damaged ({error}); restore it or start a new run") from None
+    return value
+
+
+def _digest(value: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Holds a run folder against a second writer; the system lets go of it when the process ends, however it ends."""
-    path = folder / "lock"
+    path = folder / LOCK
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
@@ -76,10 +111,14 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise PolyarchError(
                 f"{folder} is being written by another process; wait for it, or choose another --out"
             ) from None
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        for part in (*folder.glob(".*.part"), *folder.glob("seed-*/.*.part")):  # left by a writer that was killed
+            part.unlink(missing_ok=True)
         yield
     finally:
         os.close(descriptor)

@@ -111,10 +111,16 @@ class Run:
         elif self.space.count() <= members:
             every = torch.cartesian_prod(*(torch.arange(len(d)) for d in self.space.decisions))
             every = every.reshape(-1, len(self.space.decisions))
-            views, weights = [Hard(tuple(row)) for row in every.tolist()], self.distribution.log_prob(every).exp()
+            views, weights = (
+                [Hard(tuple(row)) for row in every.tolist()],
+                self.distribution.log_prob(every).exp(),
+            )
         else:
             sampled = self.distribution.sample(members, Streams(self.seed)["architecture"])
-            views, weights = [Hard(tuple(row)) for row in sampled.tolist()], torch.full((members,), 1 / members)
+            views, weights = (
+                [Hard(tuple(row)) for row in sampled.tolist()],
+                torch.full((members,), 1 / members),
+            )
         return Ensemble(self.standardise(), supernet, views, weights, self.config.likelihood()).eval()
 
     def task(self) -> Task:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +52,14 @@ class All:
 View = Hard | PerExample | Soft | All
 
 
+@runtime_checkable
+class Drawn(Protocol):
+    """A layer that knows how to draw its first weights."""
+
+    def draw(self, generators: Sequence[torch.Generator]) -> None:
+        """Draws fresh weights, one generator a repeat."""
+
+
 class Supernet(nn.Module, ABC):
     """Shared weights of all architectures of a space, for `repeats` independent runs at once.
 
@@ -90,15 +98,16 @@ class Supernet(nn.Module, ABC):
 
     def extract(self, architecture: Architecture, repeat: int = 0) -> nn.Module:
         """A plain module for one architecture, holding copies of its weights and nothing else."""
-        module = self.space.build(architecture, self.shape)
         state = {name: value.detach().clone() for name, value in self.member_state(architecture, repeat).items()}
-        module.load_state_dict(state)
+        with torch.random.fork_rng(devices=[]):  # first weights that are thrown away must not move the user's chance
+            module = self.space.build(architecture, self.shape)
+        module.to(next(self.parameters()).dtype).load_state_dict(state)
         return module.eval()
 
     def reset(self, generators: Sequence[torch.Generator]) -> None:
         """Draws fresh weights; repeat r uses `generators[r]` alone, so that it starts like its single run."""
         for module in self.modules():
-            if module is not self and hasattr(module, "draw"):
+            if isinstance(module, Drawn):
                 module.draw(generators)
 
 

@@ -6,12 +6,13 @@ for all depths. Depth is a nested decision: one pass through all D blocks gives 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from polyarch.architecture import Architecture, Decision
@@ -32,9 +33,9 @@ class ResidualDepth(Space):
     max_depth: int = 20
     """D, the deepest network considered (LDN Fig. 3 uses 20, Figs. 2 and 4 use 50)."""
     width: int = 0
-    """Features of a block, or channels of a convolutional one; 0 is the paper's: 20 (section 3.1) or 64 (appendix B)."""
+    """Features of a block, or channels of a convolutional one; 0: the paper's, 20 (section 3.1) or 64 (appendix B)."""
     block: Literal["auto", "linear", "conv"] = "auto"
-    """`linear` (Linear, ReLU, batch norm), `conv` (pre-activation bottleneck, half the width inside), or by the input."""
+    """`linear` (Linear, ReLU, batch norm), `conv` (pre-activation bottleneck, half as wide inside), or by the input."""
     stem_kernel: int = 5
     """Kernel of the convolutional input block, unpadded, followed by 2x2 average pooling (appendix B)."""
     head_statistics: Literal["per-depth", "shared"] = "per-depth"
@@ -103,43 +104,77 @@ class Residual(nn.Sequential):
         return x + super().forward(x)
 
 
+def _named(**layers: nn.Module) -> OrderedDict[str, nn.Module]:
+    return OrderedDict(layers)
+
+
 def _linear_block(width: int) -> Residual:
-    return Residual(nn.Linear(width, width), nn.ReLU(), nn.BatchNorm1d(width))
+    return Residual(_named(linear=nn.Linear(width, width), relu=nn.ReLU(), norm=nn.BatchNorm1d(width)))
 
 
 def _conv_block(width: int) -> Residual:
     inner = width // 2
-    return Residual(
-        nn.BatchNorm2d(width), nn.ReLU(), nn.Conv2d(width, inner, 1),
-        nn.BatchNorm2d(inner), nn.ReLU(), nn.Conv2d(inner, inner, 3, padding=1),
-        nn.BatchNorm2d(inner), nn.ReLU(), nn.Conv2d(inner, width, 1),
+    layers = _named(
+        norm1=nn.BatchNorm2d(width), relu1=nn.ReLU(), conv1=nn.Conv2d(width, inner, 1),
+        norm2=nn.BatchNorm2d(inner), relu2=nn.ReLU(), conv2=nn.Conv2d(inner, inner, 3, padding=1),
+        norm3=nn.BatchNorm2d(inner), relu3=nn.ReLU(), conv3=nn.Conv2d(inner, width, 1),
     )  # fmt: skip
+    return Residual(layers)
 
 
 def _linear_network(space: ResidualDepth, depth: int, shape: TaskShape) -> nn.Sequential:
     features = torch.Size(shape.input).numel()
-    stem = nn.Sequential(nn.Flatten(), nn.Linear(features, space.width))
+    stem = nn.Sequential(_named(flatten=nn.Flatten(), linear=nn.Linear(features, space.width)))
     blocks = nn.Sequential(*(_linear_block(space.width) for _ in range(depth)))
-    return nn.Sequential(stem, blocks, nn.Sequential(nn.Linear(space.width, shape.outputs)))
+    head = nn.Sequential(_named(output=nn.Linear(space.width, shape.outputs)))
+    return nn.Sequential(_named(stem=stem, blocks=blocks, head=head))
 
 
 def _conv_network(space: ResidualDepth, depth: int, shape: TaskShape) -> nn.Sequential:
-    stem = nn.Sequential(nn.Conv2d(shape.input[0], space.width, space.stem_kernel), nn.AvgPool2d(2))
+    convolution = nn.Conv2d(shape.input[0], space.width, space.stem_kernel)
+    stem = nn.Sequential(_named(conv=convolution, pool=nn.AvgPool2d(2)))
     blocks = nn.Sequential(*(_conv_block(space.width) for _ in range(depth)))
     pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    head = nn.Sequential(pool, _linear_block(space.width), nn.Linear(space.width, shape.outputs))
-    return nn.Sequential(stem, blocks, head)
+    output = nn.Linear(space.width, shape.outputs)
+    head = nn.Sequential(_named(pool=pool, residual=_linear_block(space.width), output=output))
+    return nn.Sequential(_named(stem=stem, blocks=blocks, head=head))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# All depths at once, for any number of repeats.
+# All depths at once, for any number of repeats. Parameters have the names of the plain network's.
+
+
+class LinearStem(nn.Module):
+    """f_0 for vectors: [repeats, batch, ...] -> [repeats, width, batch]."""
+
+    def __init__(self, repeats: int, inputs: int, width: int) -> None:
+        """A linear layer."""
+        super().__init__()
+        self.linear = Linear(repeats, inputs, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Flattens each input."""
+        return self.linear(x.flatten(2).transpose(1, 2))
+
+
+class ConvStem(nn.Module):
+    """f_0 for images: [repeats, batch, channels, h, w] -> [batch, repeats * width, h', w']."""
+
+    def __init__(self, repeats: int, channels: int, width: int, kernel: int) -> None:
+        """A convolution without padding, then pooling."""
+        super().__init__()
+        self.conv = Conv2d(repeats, channels, width, kernel)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Folds repeats into channels."""
+        return F.avg_pool2d(self.conv(x.transpose(0, 1).flatten(1, 2)), 2)
 
 
 class LinearBlock(nn.Module):
-    """Linear, ReLU, batch norm on [repeats, width, batch]; the caller adds the input."""
+    """f_i on [repeats, width, batch]; the caller adds the input."""
 
     def __init__(self, repeats: int, width: int) -> None:
-        """One of f_1 ... f_D."""
+        """Linear, ReLU, batch norm."""
         super().__init__()
         self.linear = Linear(repeats, width, width)
         self.norm = BatchNorm(repeats, width)
@@ -148,124 +183,144 @@ class LinearBlock(nn.Module):
         """[repeats, width, batch] -> the same."""
         return self.norm(F.relu(self.linear(x)))
 
-    def plain(self) -> list[nn.Module]:
-        """The layers, in the order in which the plain block has them (ReLUs left out)."""
-        return [self.linear, self.norm]
-
 
 class ConvBlock(nn.Module):
-    """Pre-activation bottleneck on [batch, repeats * width, h, w]; the caller adds the input."""
+    """f_i on [batch, repeats * width, h, w]; the caller adds the input."""
 
     def __init__(self, repeats: int, width: int) -> None:
-        """One of f_1 ... f_D."""
+        """Pre-activation bottleneck: batch norm, ReLU, convolution, three times."""
         super().__init__()
         inner = width // 2
-        self.norms = nn.ModuleList(BatchNorm(repeats, c) for c in (width, inner, inner))
-        self.convs = nn.ModuleList(
-            (
-                Conv2d(repeats, width, inner, 1),
-                Conv2d(repeats, inner, inner, 3, padding=1),
-                Conv2d(repeats, inner, width, 1),
-            )
-        )
+        self.norm1, self.conv1 = BatchNorm(repeats, width), Conv2d(repeats, width, inner, 1)
+        self.norm2, self.conv2 = BatchNorm(repeats, inner), Conv2d(repeats, inner, inner, 3, padding=1)
+        self.norm3, self.conv3 = BatchNorm(repeats, inner), Conv2d(repeats, inner, width, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """[batch, repeats * width, h, w] -> the same."""
-        for norm, conv in zip(self.norms, self.convs, strict=True):
-            x = conv(F.relu(norm(x)))
-        return x
+        x = self.conv1(F.relu(self.norm1(x)))
+        x = self.conv2(F.relu(self.norm2(x)))
+        return self.conv3(F.relu(self.norm3(x)))
 
-    def plain(self) -> list[nn.Module]:
-        """The layers, in the order in which the plain block has them (ReLUs left out)."""
-        return [layer for pair in zip(self.norms, self.convs, strict=True) for layer in pair]
+
+class LinearHead(nn.Module):
+    """f_{D+1} for vectors: a linear layer."""
+
+    def __init__(self, repeats: int, width: int, outputs: int) -> None:
+        """Knows nothing of depth."""
+        super().__init__()
+        self.output = Linear(repeats, width, outputs)
+
+    def features(self, a: Tensor) -> Tensor:
+        """What is read of an activation: [repeats, width, batch]."""
+        return a
+
+    def one_depth(self, features: Tensor, depth: int) -> Tensor:
+        """[repeats, width, batch] -> [repeats, outputs, batch]."""
+        return self.output(features)
+
+    def all_depths(self, features: Tensor, depths: int) -> Tensor:
+        """[repeats, width, depths * batch] -> [repeats, outputs, depths * batch]."""
+        return self.output(features)
+
+
+class ConvHead(nn.Module):
+    """f_{D+1} for images: global average pooling, one fully connected residual block, a linear layer."""
+
+    def __init__(self, repeats: int, width: int, outputs: int, depths: int, shared_statistics: bool) -> None:
+        """The block's batch norm normalises every depth by itself."""
+        super().__init__()
+        self.repeats = repeats
+        self.residual = LinearBlock(repeats, width)
+        self.residual.norm = BatchNorm(repeats, width, depths, shared_statistics)
+        self.output = Linear(repeats, width, outputs)
+
+    def features(self, a: Tensor) -> Tensor:
+        """What is read of an activation, pooled: [repeats, width, batch]."""
+        return a.mean((2, 3)).unflatten(1, (self.repeats, -1)).permute(1, 2, 0)
+
+    def one_depth(self, features: Tensor, depth: int) -> Tensor:
+        """[repeats, width, batch] -> [repeats, outputs, batch]."""
+        hidden = F.relu(self.residual.linear(features))
+        return self.output(features + self.residual.norm.option(hidden, depth))
+
+    def all_depths(self, features: Tensor, depths: int) -> Tensor:
+        """[repeats, width, depths * batch] -> [repeats, outputs, depths * batch]."""
+        hidden = F.relu(self.residual.linear(features)).unflatten(-1, (depths, -1))
+        return self.output(features + self.residual.norm.all_options(hidden).flatten(2))
 
 
 class DepthSupernet(Supernet):
     """Weights of all depths; the output block answers for all of them in one batched call."""
 
     views: ClassVar[frozenset[type]] = frozenset({Hard, PerExample, All})
+    space: ResidualDepth
 
     def __init__(self, space: ResidualDepth, shape: TaskShape, repeats: int) -> None:
         """Makes room for the weights; `reset` draws them."""
         super().__init__()
-        self.space: ResidualDepth = space.sized(shape)  # type: ignore[assignment]
-        self.shape, self.repeats = shape, repeats
-        width, depths = self.space.width, space.max_depth + 1
-        self.convolutional = self.space.block == "conv"
-        self.stem: Conv2d | Linear
-        if self.convolutional:
-            self.stem = Conv2d(repeats, shape.input[0], width, space.stem_kernel)
-            self.blocks = nn.ModuleList(ConvBlock(repeats, width) for _ in range(space.max_depth))
-            self.head_linear: Linear | None = Linear(repeats, width, width)
-            self.head_norm: BatchNorm | None = BatchNorm(repeats, width, depths, space.head_statistics == "shared")
+        space = space.sized(shape)
+        self.space, self.shape, self.repeats = space, shape, repeats
+        self.depths = space.max_depth + 1
+        if space.block == "conv":
+            self.stem: nn.Module = ConvStem(repeats, shape.input[0], space.width, space.stem_kernel)
+            self.blocks = nn.ModuleList(ConvBlock(repeats, space.width) for _ in range(space.max_depth))
+            shared = space.head_statistics == "shared"
+            self.head: ConvHead | LinearHead = ConvHead(repeats, space.width, shape.outputs, self.depths, shared)
         else:
-            self.stem = Linear(repeats, torch.Size(shape.input).numel(), width)
-            self.blocks = nn.ModuleList(LinearBlock(repeats, width) for _ in range(space.max_depth))
-            self.head_linear = self.head_norm = None
-        self.output = Linear(repeats, width, shape.outputs)
+            self.stem = LinearStem(repeats, torch.Size(shape.input).numel(), space.width)
+            self.blocks = nn.ModuleList(LinearBlock(repeats, space.width) for _ in range(space.max_depth))
+            self.head = LinearHead(repeats, space.width, shape.outputs)
 
     def forward(self, x: Tensor, view: View) -> Tensor:
         """See `Supernet.forward`."""
-        if isinstance(view, Hard) and isinstance(view.choices, tuple):
-            return self._one_depth(x, view.choices[0])
-        answers = self._all_depths(x)
         if isinstance(view, All):
-            return answers
+            return self._all_depths(x)
         if isinstance(view, Hard):
-            chosen = view.choices.view(-1, 1, 1, 1)  # type: ignore[union-attr]
-        elif isinstance(view, PerExample):
-            chosen = view.choices.transpose(1, 2).unsqueeze(-1)
-        else:
-            raise PolyarchError("the depth space has no soft mixture of depths; run it under All and mix the answers")
-        shape = (answers.shape[0], 1, answers.shape[2], answers.shape[3])
-        return answers.gather(1, chosen.expand(shape)).squeeze(1)
+            if isinstance(view.choices, tuple):
+                return self._one_depth(x, view.choices[0])
+            return self._chosen(x, view.choices.unsqueeze(1))
+        if isinstance(view, PerExample):
+            return self._chosen(x, view.choices)
+        raise PolyarchError("the depth space has no soft mixture of depths; run it under All and mix the answers")
 
     def _one_depth(self, x: Tensor, depth: int) -> Tensor:
         *_, last = self._activations(x, depth)
-        features = self._features(last)
-        if self.head_linear is not None and self.head_norm is not None:
-            features = features + self.head_norm.option(F.relu(self.head_linear(features)), depth)
-        return self.output(features).transpose(1, 2)
+        return self.head.one_depth(self.head.features(last), depth).transpose(1, 2)
 
     def _all_depths(self, x: Tensor) -> Tensor:
         """[repeats, batch, ...] -> [repeats, depths, batch, outputs]."""
         # One matrix [repeats, width, depths * batch]: the output block sees depths as more examples.
-        features = torch.cat([self._features(a) for a in self._activations(x, self.space.max_depth)], -1)
-        depths = self.space.max_depth + 1
-        if self.head_linear is not None and self.head_norm is not None:
-            hidden = F.relu(self.head_linear(features)).unflatten(-1, (depths, -1))
-            features = features + self.head_norm.all_options(hidden).flatten(2)
-        return self.output(features).unflatten(-1, (depths, -1)).permute(0, 2, 3, 1)
+        features = torch.cat([self.head.features(a) for a in self._activations(x, self.depths - 1)], -1)
+        return self.head.all_depths(features, self.depths).unflatten(-1, (self.depths, -1)).permute(0, 2, 3, 1)
+
+    def _chosen(self, x: Tensor, choices: Tensor) -> Tensor:
+        """The answers of chosen depths: choices are [repeats, batch or 1, 1]."""
+        answers = self._all_depths(x)
+        index = choices.unsqueeze(1).expand(-1, 1, *answers.shape[2:])
+        return answers.gather(1, index).squeeze(1)
 
     def _activations(self, x: Tensor, depth: int) -> Iterable[Tensor]:
         """a_0 ... a_depth, each handed on as soon as it is there."""
-        if self.convolutional:
-            a = F.avg_pool2d(self.stem(x.transpose(0, 1).flatten(1, 2)), 2)
-        else:
-            a = self.stem(x.flatten(2).transpose(1, 2))
+        a = self.stem(x)
         yield a
         for block in self.blocks[:depth]:
             a = a + block(a)
             yield a
 
-    def _features(self, a: Tensor) -> Tensor:
-        """What the output block reads of an activation: [repeats, width, batch]."""
-        if not self.convolutional:
-            return a
-        return a.mean((2, 3)).unflatten(1, (self.repeats, -1)).permute(1, 2, 0)
-
     def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
         """See `Supernet.member_state`."""
-        depth = architecture.choices[0]
-        state = _plain_layer("0.0" if self.convolutional else "0.1", self.stem, repeat)
-        for k, block in enumerate(self.blocks[:depth]):
-            positions = (0, 2, 3, 5, 6, 8) if self.convolutional else (0, 2)
-            for position, layer in zip(positions, block.plain(), strict=True):  # type: ignore[operator, union-attr]
-                state |= _plain_layer(f"1.{k}.{position}", layer, repeat)
-        if self.head_linear is not None and self.head_norm is not None:
-            state |= _plain_layer("2.1.0", self.head_linear, repeat)
-            state |= _plain_layer("2.1.2", self.head_norm, repeat, depth)
-        return state | _plain_layer("2.2" if self.convolutional else "2.0", self.output, repeat)
+        own = self.state_dict()
+        with torch.device("meta"):
+            wanted = self.space.build(architecture, self.shape).state_dict()
+        state = {}
+        for name, value in wanted.items():
+            if name.endswith("num_batches_tracked"):  # torch.nn counts batches, our batch norm does not need to
+                state[name] = torch.tensor(0)
+            elif own[name].dim() == value.dim() + 2:  # statistics of the output block, kept per depth
+                state[name] = own[name][repeat][..., architecture.choices[0]]
+            else:
+                state[name] = own[name][repeat]
+        return state
 
     def nested_members(self, architecture: Architecture, belief: Distribution) -> tuple[DepthSupernet, Tensor]:
         """Depths 0 to the architecture's, with copies of their weights: deeper blocks are gone, their mass moved up."""
@@ -282,14 +337,3 @@ class DepthSupernet(Supernet):
 def prune(probs: Tensor, depth: int) -> Tensor:
     """Belief [..., depths] after blocks beyond `depth` are dropped: [..., depth + 1], their mass moved onto `depth`."""
     return torch.cat([probs[..., :depth], probs[..., depth:].sum(-1, keepdim=True)], -1)
-
-
-def _plain_layer(prefix: str, layer: nn.Module, repeat: int, option: int | None = None) -> dict[str, Tensor]:
-    """One repeat's parameters of a layer, under the names of torch.nn."""
-    state = {f"{prefix}.{name}": value[repeat] for name, value in layer.state_dict().items()}
-    if isinstance(layer, BatchNorm):
-        if layer.options and not layer.shared_statistics and option is not None:
-            for name in ("running_mean", "running_var"):
-                state[f"{prefix}.{name}"] = state[f"{prefix}.{name}"][..., option]
-        state[f"{prefix}.num_batches_tracked"] = torch.tensor(0)
-    return state

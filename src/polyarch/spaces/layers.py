@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from polyarch.training import world
@@ -64,7 +64,11 @@ class Conv2d(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[batch, repeats * inputs, h, w] -> [batch, repeats * outputs, h', w']."""
         return F.conv2d(
-            x, self.weight.flatten(0, 1), self.bias.flatten(), padding=self.padding, groups=self.weight.shape[0]
+            x,
+            self.weight.flatten(0, 1),
+            self.bias.flatten(),
+            padding=self.padding,
+            groups=self.weight.shape[0],
         )
 
 
@@ -96,7 +100,12 @@ class BatchNorm(nn.Module):
     def draw(self, generators: Sequence[torch.Generator]) -> None:
         """Back to scale 1, shift 0; nothing here is random."""
         with torch.no_grad():
-            for value, start in ((self.weight, 1), (self.bias, 0), (self.running_mean, 0), (self.running_var, 1)):
+            for value, start in (
+                (self.weight, 1),
+                (self.bias, 0),
+                (self.running_mean, 0),
+                (self.running_var, 1),
+            ):
                 value.fill_(start)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -146,9 +155,7 @@ class BatchNorm(nn.Module):
         weight, bias = weight.reshape(-1), bias.reshape(-1)
         if self.training and world.size() > 1:
             return self._normalise_across_ranks(x, mean.view(-1), var.view(-1), weight, bias, momentum)
-        return F.batch_norm(
-            x, mean.view(-1), var.view(-1), weight, bias, self.training, momentum, self.epsilon
-        )
+        return F.batch_norm(x, mean.view(-1), var.view(-1), weight, bias, self.training, momentum, self.epsilon)
 
     def _normalise_across_ranks(
         self, x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, momentum: float

@@ -13,13 +13,15 @@ SAMPLES = 4_000
 
 
 def check_distribution(belief: Distribution) -> None:
-    """Checks a belief without leading axes against enumeration (where the space is small) and against its own samples."""
+    """Checks a belief without leading axes against enumeration, where the space is small, and its own samples."""
     probs = belief.probs()
     assert list(probs) == [d.name for d in belief.decisions], "probs() must name every decision, in order"
     for decision in belief.decisions:
         row = probs[decision.name]
         assert row.shape == (len(decision),), f"probs of {decision.name} must be [options]"
-        assert torch.allclose(row.sum(), torch.ones_like(row.sum()), atol=1e-5), f"probs of {decision.name} must sum to 1"
+        assert torch.allclose(row.sum(), torch.ones_like(row.sum()), atol=1e-5), (
+            f"probs of {decision.name} must sum to 1"
+        )
 
     assert belief.kl(belief).abs() < 1e-5, "KL of a belief to itself must be 0"
     size = 1

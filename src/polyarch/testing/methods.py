@@ -19,7 +19,7 @@ from polyarch.spaces.base import Space
 from polyarch.training import checkpoints
 from polyarch.training.rehearsal import prepare, rehearse, standardised
 
-TOLERANCE = {"rtol": 1e-3, "atol": 1e-4}
+RELATIVE, ABSOLUTE = 1e-3, 1e-4
 """Between batched and single runs, or two ranks and one: sums are taken in another order, and steps amplify it."""
 
 
@@ -74,7 +74,14 @@ def check_resume(method: Method, space: Space, task: Task, folder: Path) -> None
 
     try:
         search(
-            space, task, method, out=folder / "resumed", seed=1, device="cpu", checkpoint_seconds=0, watch=interrupt
+            space,
+            task,
+            method,
+            out=folder / "resumed",
+            seed=1,
+            device="cpu",
+            checkpoint_seconds=0,
+            watch=interrupt,
         )
     except KeyboardInterrupt:
         pass
@@ -116,6 +123,6 @@ def _timeless(folder: Path) -> list[dict[str, Any]]:
 def _assert_close(expected: dict[str, Tensor], found: dict[str, Tensor], what: str) -> None:
     assert expected.keys() == found.keys(), f"{what} kept other tensors than a plain run"
     for name, value in expected.items():
-        assert torch.allclose(value, found[name], **TOLERANCE), (
+        assert torch.allclose(value, found[name], rtol=RELATIVE, atol=ABSOLUTE), (
             f"{what} differs from a plain run in {name} by {(value - found[name]).abs().max().item():.2g}"
         )

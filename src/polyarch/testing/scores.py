@@ -10,7 +10,7 @@ from polyarch.scores.base import Candidate, Score
 
 
 def check_score(score: Score, candidates: Sequence[Candidate]) -> None:
-    """Checks that a score is deterministic, judges each candidate by itself, and leaves the supernet and chance alone."""
+    """Checks that a score is deterministic, and leaves the supernet and chance alone."""
     supernets = {id(c.supernet): c.supernet for c in candidates if c.supernet is not None}
     before = {k: {n: v.clone() for n, v in s.state_dict().items()} for k, s in supernets.items()}
     chance = torch.get_rng_state()

@@ -59,7 +59,7 @@ class Line(nn.Module):
         self.offset = nn.Parameter(torch.zeros(()))
 
     def forward(self, x: Tensor) -> Tensor:
-        """slope x + shift + offset."""
+        """Slope x + shift + offset."""
         return self.slope * x + self.shift + self.offset
 
 
@@ -156,8 +156,10 @@ def every_choice(space: Space) -> Tensor:
 
 
 def log_likelihoods(problem: Problem, x: Tensor, y: Tensor) -> Tensor:
-    """log p(y_n | x_n, architecture): [repeats, architectures, batch]."""
-    outputs = [problem.supernet(x, Hard(c.expand(problem.repeats, -1))) for c in every_choice(problem.space).to(y.device)]
+    """Log p(y_n | x_n, architecture): [repeats, architectures, batch]."""
+    outputs = [
+        problem.supernet(x, Hard(c.expand(problem.repeats, -1))) for c in every_choice(problem.space).to(y.device)
+    ]
     return problem.likelihood.log_likelihood(torch.stack(outputs, 1), y.unsqueeze(1))
 
 

@@ -27,6 +27,7 @@ class CapturedStep:
             self._capture(list(state.values()))
 
     def __call__(self) -> Info:
+        """Runs one step."""
         if self._graph is None:
             return self._step()
         self._graph.replay()

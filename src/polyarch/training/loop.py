@@ -85,7 +85,13 @@ class Loop:
     """One stage of a search: owns the feed, the (captured) step, and the best state so far."""
 
     def __init__(
-        self, method: Method, problem: Problem, state: State, streams: Sequence[Streams], progress: Progress, epochs: int
+        self,
+        method: Method,
+        problem: Problem,
+        state: State,
+        streams: Sequence[Streams],
+        progress: Progress,
+        epochs: int,
     ) -> None:
         """Prepares everything that is made once; `state` is as `method.init` left it, or restored."""
         self.method, self.problem, self.state, self.streams = method, problem, state, streams

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -17,9 +17,14 @@ def momentum_buffers(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def sgd(
-    parameters: Sequence[Tensor], gradients: Sequence[Tensor], momenta: Sequence[Tensor], *, rate: Tensor, momentum: float
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    momenta: list[Tensor],
+    *,
+    rate: Tensor,
+    momentum: float,
 ) -> None:
-    """v <- momentum v + g; p <- p - rate v. The velocity starts at 0, which is torch.optim.SGD without dampening."""
+    """Momentum SGD: v <- momentum v + g, then p <- p - rate v; v starts at 0 (torch.optim.SGD without dampening)."""
     torch._foreach_mul_(momenta, momentum)
     torch._foreach_add_(momenta, gradients)
     torch._foreach_sub_(parameters, torch._foreach_mul(momenta, rate))

@@ -1,4 +1,4 @@
-"""A first step, prepared but for its weights' worth: to check a method, and to say what a search would need."""
+"""A first step, rehearsed: to check a method, and to say what a search would need."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def rehearse(method: Method, space: Space, task: Task, repeats: int = 1) -> Need
     real = standardised(task)
     with FakeTensorMode() as mode, torch.autograd.graph.saved_tensors_hooks(note, lambda value: value):
         examples = Examples(mode.from_tensor(real.x), mode.from_tensor(real.y))
-        _, state, feed = problem_state_feed = prepare(method, space, task, examples, repeats)
-        method.step(*problem_state_feed)
+        problem, state, feed = prepare(method, space, task, examples, repeats)
+        method.step(problem, state, feed)
         own = {id(value.untyped_storage()) for value in state.tensors().values()}
         activations = sum(_bytes(v.untyped_storage()) for key, v in saved.items() if key not in own)
         return Needs(

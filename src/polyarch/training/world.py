@@ -44,7 +44,7 @@ def sum_over_ranks(value: Tensor) -> Tensor:
     """Elementwise sum over ranks; its gradient is summed over ranks too, as statistics of a batch need."""
     if size() == 1:
         return value
-    return _SumOverRanks.apply(value)  # type: ignore[no-any-return, no-untyped-call]
+    return _SumOverRanks.apply(value)
 
 
 def average(gradients: Sequence[Tensor]) -> None:
@@ -75,7 +75,7 @@ class _SumOverRanks(torch.autograd.Function):
         """Nothing to keep."""
 
     @staticmethod
-    def backward(ctx: object, gradient: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: object, gradient: Tensor) -> Tensor:
         total = gradient.contiguous().clone()
         dist.all_reduce(total)
         return total

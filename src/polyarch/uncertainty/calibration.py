@@ -198,9 +198,7 @@ def _checked(log_probs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
             f"{list(log_probs.shape)} and {list(target.shape)}; give one row and one class number an example"
         )
     if target.dtype != torch.int64:
-        raise PolyarchError(
-            f"targets must be class numbers in int64, got {target.dtype}; convert with .long()"
-        )
+        raise PolyarchError(f"targets must be class numbers in int64, got {target.dtype}; convert with .long()")
     log_probs, target = log_probs.detach().cpu().double(), target.cpu()
     classes = log_probs.shape[1]
     low, high = target.aminmax()

@@ -47,7 +47,7 @@ class Ensemble(nn.Module):
         return self.likelihood.mixture(self.members(x), self.weights)
 
     def log_likelihood(self, x: Tensor, target: Tensor) -> Tensor:
-        """log sum_m w_m p(target | x, m), [n]."""
+        """Log sum_m w_m p(target | x, m), [n]."""
         fit = self.likelihood.log_likelihood(self.members(x), target)
         return (fit + self.weights.log()[:, None]).logsumexp(0)
 

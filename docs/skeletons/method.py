@@ -1,0 +1,121 @@
+"""A method to copy: weights and belief learnt together from sampled architectures, on any space that has `Hard`.
+
+It climbs the bound E_q[log p(Y | X, a)] - KL(q || prior), divided by N. Weights follow its gradient at the sampled
+architectures, belief the score-function gradient, each sample judged against the mean of the samples.
+
+`CHANGE` marks what is yours to write. Everything else every method needs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from polyarch.distributions.categorical import Categorical, pad
+from polyarch.methods.base import Feed, Info, Method, Problem, State, gradients
+from polyarch.settings import at_least
+from polyarch.spaces.base import Hard
+from polyarch.training import world
+from polyarch.training.optimisers import check_sgd, momentum_buffers, sgd
+from polyarch.training.streams import Streams
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledElbo(Method):
+    """Weights and belief from a few sampled architectures a step."""
+
+    name: ClassVar[str] = "sampled-elbo"  # CHANGE
+    default_prior: ClassVar[str] = "uniform"
+
+    # CHANGE: a field is a setting, the text under it its help; name the source of every default. `Method` already
+    # has epochs, batch_size, evaluate_every, stop and patience.
+    samples: int = 4
+    """Architectures a step."""
+    rate: float = 0.1
+    """Learning rate of weights and belief alike."""
+    momentum: float = 0.5
+    """Of the weights' and belief's SGD."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()  # checks the types
+        at_least("samples", self.samples, 2)  # one sample has nothing to be judged against
+        check_sgd(self.rate, self.momentum, drop_after=0)
+
+    def rates(self, epoch: int) -> dict[str, float]:
+        """CHANGE: learning rates of an epoch; a step reads them from its feed."""
+        return {"rate": self.rate}
+
+    def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
+        """CHANGE: all randomness of one repeat's next step, in fixed shapes. A step draws nothing itself."""
+        return {"noise": gumbel(problem, self.samples, streams["architecture"])}
+
+    def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
+        """CHANGE: first weights, first belief, and all optimiser state; each with a leading axis of repeats."""
+        problem.supernet.reset([s["init"] for s in streams])
+        device = problem.data["train"].y.device
+        logits = pad([torch.zeros(len(d), device=device) for d in problem.space.decisions])
+        logits = logits.repeat(problem.repeats, 1, 1).requires_grad_()
+        state = State.of(problem.supernet, {"logits": logits})
+        state.optimiser = momentum_buffers({**state.weights, **state.belief})
+        return state
+
+    def distribution(self, problem: Problem, state: State) -> Categorical:
+        """CHANGE: belief, with a leading axis of repeats."""
+        return Categorical(problem.space.decisions, state.belief["logits"])
+
+    def step(self, problem: Problem, state: State, feed: Feed) -> Info:
+        """CHANGE: one update, in place; no `.item()`, no `if` on a tensor, no new shapes."""
+        [batch] = feed.batches["train"]
+        problem.supernet.train()
+        belief = self.distribution(problem, state)
+        choices = chosen(belief, feed.draws["noise"])
+        outputs = [problem.supernet(batch.x, Hard(choices[:, k])) for k in range(self.samples)]
+        # Over examples, average with `world.mean` and nothing else: that is what makes many ranks agree with one.
+        fit = world.mean(problem.likelihood.log_likelihood(torch.stack(outputs, 1), batch.y.unsqueeze(1)))
+        reward = fit.detach() - fit.detach().mean(1, keepdim=True)  # [repeats, samples]
+        score = (belief.log_prob(choices) * reward).sum(1) / (self.samples - 1)
+        kl = belief.kl(problem.prior) / problem.train_size
+        moving = {**state.weights, **state.belief}
+        found = gradients(-(fit.mean(1) + score - kl), list(moving.values()))
+        momenta = [state.optimiser[name] for name in moving]
+        sgd(list(moving.values()), found, momenta, rate=feed.rates["rate"], momentum=self.momentum)
+        examples = self.samples * batch.y.shape[-1] * world.size()  # passed forward and backward, over all ranks
+        return Info({"objective": (fit.mean(1) - kl).detach()}, forward=examples, backward=examples)
+
+    @torch.no_grad()
+    def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
+        """CHANGE: `objective` decides which state is kept; the other figures are of the mixture. Draws nothing new."""
+        problem.supernet.eval()
+        belief, n, count = self.distribution(problem, state), 16, len(problem.data[split])
+        noise = gumbel(problem, n, torch.Generator().manual_seed(0)).to(belief.logits.device)  # the same every time
+        choices = chosen(belief, noise.expand(problem.repeats, *noise.shape))
+        weights = torch.full((n, problem.repeats), 1 / n, device=choices.device)
+        expected, mixture, measured = torch.zeros(3, problem.repeats, dtype=torch.float64, device=choices.device)
+        for batch in problem.passes(split):
+            outputs = torch.stack([problem.supernet(batch.x, Hard(choices[:, k])) for k in range(n)])
+            fit = problem.likelihood.log_likelihood(outputs, batch.y).double()  # [n, repeats, batch]
+            expected += fit.mean(0).sum(-1)
+            mixture += (fit.logsumexp(0) - math.log(n)).sum(-1)
+            measured += problem.likelihood.measured(problem.likelihood.mixture(outputs, weights), batch.y).sum(-1)
+        return {
+            "objective": expected / count - belief.kl(problem.prior) / problem.train_size,
+            "log_likelihood": mixture / count,
+            problem.likelihood.measure: measured / count,
+        }
+
+
+def gumbel(problem: Problem, n: int, generator: torch.Generator) -> Tensor:
+    """Noise [n, decisions, longest] that turns logits into samples."""
+    decisions = problem.space.decisions
+    uniform = torch.rand(n, len(decisions), max(len(d) for d in decisions), generator=generator)
+    return -(-uniform.clamp_min(torch.finfo(torch.float32).tiny).log()).log()
+
+
+def chosen(belief: Categorical, noise: Tensor) -> Tensor:
+    """Samples of belief from noise [repeats, n, decisions, longest]: choices [repeats, n, decisions]."""
+    return (belief.logits.detach().unsqueeze(1) + noise).argmax(-1)

@@ -1,0 +1,58 @@
+"""A score to copy: how strongly the outputs of an untrained network react to its inputs.
+
+`CHANGE` marks what is yours to write. Everything else every score needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from polyarch.scores.base import Candidate, Score
+from polyarch.settings import check_types, positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sensitivity(Score):
+    """Size of the gradient of an untrained network's outputs in its inputs."""
+
+    name: ClassVar[str] = "sensitivity"  # CHANGE
+    larger_is_better: ClassVar[bool] = True  # CHANGE
+    # CHANGE: one sentence for a person.
+    meaning: ClassVar[str] = "Root mean square of d(sum of outputs) / d(input) at initialisation, on random inputs."
+
+    # CHANGE: a field is a setting, the text under it its help.
+    inputs: int = 16
+    """Random inputs a network is tried on."""
+    draws: int = 4
+    """Initialisations that are averaged."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        positive(self, "inputs", "draws")
+
+    def __call__(self, candidates: Sequence[Candidate], generator: torch.Generator) -> Tensor:
+        """See `Score.__call__`."""
+        # The same seeds for every candidate: they are compared on equal terms, and the order in which they come, or
+        # which others come along, changes nothing. Draw from `generator` and from nothing else.
+        seeds = torch.randint(2**62, (self.draws,), generator=generator).tolist()
+        return torch.tensor([self._judge(candidate, seeds) for candidate in candidates], dtype=torch.float64)
+
+    def _judge(self, candidate: Candidate, seeds: Sequence[int]) -> float:
+        """CHANGE: one candidate's number; it must be finite.
+
+        `candidate.fresh(generator)` is an untrained network, `candidate.inherited()` a copy with the supernet's weights
+        (where there is one), `candidate.cost()` its parameters and multiply-accumulates. All three are yours to change.
+        """
+        total = 0.0
+        for seed in seeds:
+            own = torch.Generator().manual_seed(seed)
+            network = candidate.fresh(own).eval()
+            x = torch.randn(self.inputs, *candidate.shape.input, generator=own, requires_grad=True)
+            [gradient] = torch.autograd.grad(network(x).sum(), [x])
+            total += gradient.double().square().mean().sqrt().item()
+        return total / len(seeds)

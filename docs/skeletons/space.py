@@ -1,0 +1,115 @@
+"""A space to copy: the activation after every hidden layer of a fully connected network.
+
+`CHANGE` marks what is yours to write. Everything else every space needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from polyarch.architecture import Architecture, Decision
+from polyarch.data.task import TaskShape
+from polyarch.errors import PolyarchError
+from polyarch.settings import positive
+from polyarch.spaces.base import Hard, PerExample, Soft, Space, Supernet, View
+from polyarch.spaces.layers import Linear
+
+# CHANGE: the operations that may be chosen.
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "silu": nn.SiLU}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Activations(Space):
+    """Which activation follows each hidden layer."""
+
+    name: ClassVar[str] = "activations"  # CHANGE
+
+    # CHANGE: a field is a setting, the text under it its help. Types: int, float, str, bool, Literal of texts.
+    layers: int = 2
+    """Hidden layers."""
+    width: int = 16
+    """Features of a hidden layer."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()  # checks the types
+        positive(self, "layers", "width")
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """CHANGE: what an architecture fixes. A run keeps these names: renaming one makes old runs unreadable."""
+        return tuple(Decision(f"layer{k}", tuple(ACTIVATIONS)) for k in range(self.layers))
+
+    def check(self, shape: TaskShape) -> None:
+        """CHANGE: raise here, before anything is built, what would otherwise fail in the middle of a search."""
+        if len(shape.input) != 1:
+            raise PolyarchError(f"activations takes vectors, not inputs of shape {shape.input}; flatten them")
+
+    def supernet(self, shape: TaskShape, repeats: int = 1) -> ActivationsSupernet:
+        """See `Space.supernet`."""
+        return ActivationsSupernet(self, shape, repeats)
+
+    def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
+        """CHANGE: one network, written plainly; this is what a user is handed."""
+        layers: list[nn.Module] = []
+        for (inputs, outputs), choice in zip(pairwise(self.sizes(shape)), (*architecture.choices, None), strict=True):
+            layers.append(nn.Linear(inputs, outputs))
+            if choice is not None:
+                layers.append(list(ACTIVATIONS.values())[choice]())
+        return nn.Sequential(*layers)
+
+    def sizes(self, shape: TaskShape) -> list[int]:
+        """Features before, between and after the linear layers."""
+        return [shape.input[0], *[self.width] * self.layers, shape.outputs]
+
+
+class ActivationsSupernet(Supernet):
+    """The weights that all architectures share. Every parameter and buffer has a leading axis of repeats."""
+
+    # CHANGE: the views that `forward` takes. `Hard` is a must; `All` is for nested decisions (see spaces/depth.py).
+    views: ClassVar[frozenset[type]] = frozenset({Hard, PerExample, Soft})
+
+    def __init__(self, space: Activations, shape: TaskShape, repeats: int) -> None:
+        """CHANGE: make room for the weights. Layers from spaces/layers.py have `draw`, which `reset` calls."""
+        super().__init__()
+        self.space, self.shape, self.repeats = space, shape, repeats  # every supernet has these
+        self.linears = nn.ModuleList(Linear(repeats, *pair) for pair in pairwise(space.sizes(shape)))
+        self.operations: list[Callable[[Tensor], Tensor]] = [make() for make in ACTIVATIONS.values()]
+
+    def forward(self, x: Tensor, view: View) -> Tensor:
+        """CHANGE: [repeats, batch, features] -> [repeats, batch, outputs]."""
+        *hidden, last = self.linears
+        x = x.transpose(1, 2)  # features first, as `Linear` wants them
+        for decision, linear in enumerate(hidden):
+            x = self._operate(linear(x), view, decision)
+        answer: Tensor = last(x).transpose(1, 2)
+        return answer
+
+    def _operate(self, x: Tensor, view: View, decision: int) -> Tensor:
+        """What one decision does to [repeats, width, batch]."""
+        if isinstance(view, Hard) and isinstance(view.choices, tuple):  # sparse: only the chosen operation runs
+            return self.operations[view.choices[decision]](x)
+        every = torch.stack([operation(x) for operation in self.operations], 1)  # [repeats, options, width, batch]
+        # Dense: the choice is data. No `if` on its value, no `.item()`: a step could not be captured.
+        options = torch.arange(len(self.operations), device=x.device)
+        if isinstance(view, Soft):
+            weights = view.weights[decision][:, :, None, None]
+        elif isinstance(view, Hard):
+            weights = (view.choices[:, decision, None] == options)[:, :, None, None]  # type: ignore[call-overload]
+        elif isinstance(view, PerExample):
+            weights = (view.choices[:, None, :, decision] == options[:, None])[:, :, None, :]
+        else:
+            raise PolyarchError(f"the space {self.space.name!r} does not run under {type(view).__name__}")
+        return (every * weights).sum(1)
+
+    def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
+        """CHANGE: one architecture's weights, under the names that `build` gives them."""
+        state: dict[str, Tensor] = {}
+        for k, linear in enumerate(self.linears):  # in `build`, linear layer k is number 2 k
+            state |= {f"{2 * k}.{name}": value[repeat] for name, value in linear.state_dict().items()}
+        return state

@@ -1,0 +1,215 @@
+"""The identities of the paper (Eqs. 1 to 7), and what its training must do."""
+
+import math
+
+import pytest
+import torch
+
+import polyarch as pa
+from polyarch import PolyarchError
+from polyarch.distributions import Categorical, exponential, uniform
+from polyarch.methods import FixedDepth, VariationalDepth
+from polyarch.methods.base import Problem
+from polyarch.methods.variational_depth import (
+    depth_log_likelihood,
+    elbo,
+    log_evidence,
+    posterior,
+    total_log_likelihood,
+)
+from polyarch.testing import check_distribution, check_method
+from polyarch.training.rehearsal import prepare, standardised
+from polyarch.training.streams import Streams
+
+SPACE = pa.spaces.ResidualDepth(max_depth=6, width=8)
+
+
+@pytest.fixture(scope="module")
+def spirals():
+    return pa.data.load("spirals", points=60, test_points=40)
+
+
+def some_belief(seed):
+    logits = torch.randn(1, 1, 7, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return Categorical(SPACE.decisions, logits)
+
+
+def problem_of(task, repeats=1):
+    supernet = SPACE.supernet(task.shape, repeats)
+    supernet.reset([Streams(k)["init"] for k in range(repeats)])
+    examples = standardised(task)
+    return Problem(SPACE, supernet, task.likelihood, exponential(SPACE.decisions), {"train": examples})
+
+
+def test_log_evidence_less_elbo_is_the_kl_to_the_posterior(spirals):
+    """Eq. 4; and the bound is tight at Eq. 5."""
+    fits = total_log_likelihood(problem_of(spirals), "train")
+    prior = Categorical(SPACE.decisions, exponential(SPACE.decisions).logits.double())
+    exact = posterior(fits, prior)
+    for seed in range(5):
+        belief = some_belief(seed)
+        gap = log_evidence(fits, prior) - elbo(fits, belief, prior)
+        assert torch.allclose(gap, belief.kl(exact), atol=1e-5)
+        assert gap > 0
+    assert (log_evidence(fits, prior) - elbo(fits, exact, prior)).abs() < 1e-5
+
+
+def test_the_posterior_equals_enumeration(spirals):
+    fits = total_log_likelihood(problem_of(spirals), "train")[0]
+    prior = exponential(SPACE.decisions)
+    joint = [math.log(p) + fit for p, fit in zip(prior.probs()["depth"].tolist(), fits.tolist(), strict=True)]
+    largest = max(joint)
+    weights = [math.exp(j - largest) for j in joint]
+    expected = torch.tensor([w / sum(weights) for w in weights], dtype=torch.float64)
+    assert torch.allclose(posterior(fits, prior).probs()["depth"], expected, atol=1e-6)
+
+
+def test_the_posterior_maximises_the_bound(spirals):
+    fits = total_log_likelihood(problem_of(spirals), "train")
+    prior = Categorical(SPACE.decisions, exponential(SPACE.decisions).logits.double())
+    logits = posterior(fits, prior).logits.clone().requires_grad_()
+    [slope] = torch.autograd.grad(elbo(fits, Categorical(SPACE.decisions, logits), prior).sum(), [logits])
+    assert slope.abs().max() < 1e-6
+
+
+def test_the_mean_of_eq_2_over_all_minibatches_is_eq_1(spirals):
+    problem = problem_of(spirals)
+    problem.supernet.eval()
+    belief, prior = some_belief(0), problem.prior
+    whole = elbo(total_log_likelihood(problem, "train"), belief, prior)
+    estimates = []
+    for batch in problem.passes("train", size=12):
+        fit = depth_log_likelihood(problem, batch.x, batch.y).double().sum(-1)
+        estimates.append(elbo(problem.train_size / 12 * fit, belief, prior))
+    assert torch.allclose(torch.stack(estimates).mean(0), whole, rtol=1e-6)
+
+
+def test_one_step_is_sgd_on_the_bound_divided_by_n(spirals):
+    method = VariationalDepth(momentum=0.5, rate=0.1)
+    problem, state, feed = prepare(method, SPACE, spirals, standardised(spirals), repeats=1)
+    reference = [p.detach().clone().requires_grad_() for p in (*state.weights.values(), *state.belief.values())]
+    optimiser = torch.optim.SGD(reference, lr=0.1, momentum=0.5)
+    names = [*state.weights, *state.belief]
+    for _ in range(3):
+        values = dict(zip(names, reference, strict=True))
+        weights = {name: values[name] for name in state.weights}
+        [batch] = feed.batches["train"]
+        problem.supernet.train()
+        from polyarch.spaces import All
+
+        outputs = torch.func.functional_call(problem.supernet, weights, (batch.x, All()))
+        probs = values["logits"].softmax(-1)
+        fit = torch.nn.functional.cross_entropy(
+            outputs.flatten(0, 2), batch.y.expand(7, -1).flatten(), reduction="none"
+        ).view(1, 7, -1)
+        kl = (probs * (probs.log() - problem.prior.log_probs.squeeze(-2))).sum()
+        loss = (probs * fit.mean(-1)).sum() + kl / problem.train_size
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        method.step(problem, state, feed)
+    for name, expected in zip(names, reference, strict=True):
+        found = state.weights[name] if name in state.weights else state.belief[name]
+        assert torch.allclose(found, expected, atol=1e-5), name
+
+
+def test_the_e_step_sets_belief_to_the_posterior(spirals):
+    method = VariationalDepth(update="em")
+    problem, state, feed = prepare(method, SPACE, spirals, standardised(spirals), repeats=2)
+    before = state.belief["logits"].clone()
+    method.step(problem, state, feed)
+    assert torch.equal(state.belief["logits"], before)
+    method.end_epoch(problem, state)
+    expected = posterior(total_log_likelihood(problem, "train"), problem.prior).probs()["depth"]
+    assert torch.allclose(method.distribution(problem, state).probs()["depth"].double(), expected, atol=1e-5)
+
+
+def test_the_exponential_prior_has_the_papers_numbers():
+    fifty = exponential(pa.spaces.ResidualDepth(max_depth=50).decisions)
+    probs = fifty.probs()["depth"]
+    assert probs[0].item() == pytest.approx(0.150, abs=5e-4)
+    assert probs[50].item() == pytest.approx(4.4e-5, rel=0.02)
+    assert uniform(fifty.decisions).kl(fifty).item() == pytest.approx(2.03, abs=5e-3)
+    twenty = pa.spaces.ResidualDepth(max_depth=20).decisions
+    assert uniform(twenty).kl(exponential(twenty)).item() == pytest.approx(0.444, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    "belief", [exponential(SPACE.decisions), uniform(SPACE.decisions), exponential(SPACE.decisions, 0.3)]
+)
+def test_priors_are_distributions(belief):
+    check_distribution(belief)
+
+
+@pytest.mark.parametrize("update", ["sgd", "em"])
+def test_contract_on_vectors(tmp_path, spirals, update):
+    check_method(
+        VariationalDepth(update=update, epochs=3, batch_size=20), SPACE, spirals, tmp_path, ranks=update == "sgd"
+    )
+
+
+def test_contract_on_images(tmp_path):
+    task = pa.data.load("digits", test=0.5, valid=0.2)
+    space = pa.spaces.ResidualDepth(max_depth=2, width=8)
+    check_method(VariationalDepth(epochs=2, batch_size=64, rate=0.01), space, task, tmp_path)
+
+
+def test_contract_of_fixed_depth(tmp_path, spirals):
+    check_method(FixedDepth(depth=3, epochs=3, batch_size=20), SPACE, spirals, tmp_path, ranks=False)
+
+
+def test_fixed_depth_is_variational_depth_with_all_mass_on_one_depth(tmp_path, spirals):
+    """LDN-11: q fixed to a point mass, KL 0; the deeper blocks are never made."""
+    run = pa.search(SPACE, spirals, FixedDepth(depth=3, epochs=2), out=tmp_path / "run")
+    assert run.distribution.probs()["depth"].tolist() == [0, 0, 0, 1]
+    assert run.architecture.text == "depth=3"
+    assert len(run.supernet().blocks) == 3
+    x = spirals.test.x
+    assert torch.allclose(run.ensemble().output(x), run.model()(x).log_softmax(-1), atol=1e-5)
+
+
+def test_fixed_depth_refuses_a_depth_beyond_the_space(tmp_path, spirals):
+    with pytest.raises(PolyarchError, match="raise max_depth"):
+        pa.search(SPACE, spirals, FixedDepth(depth=7), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_it_learns_the_spirals(tmp_path):
+    task = pa.data.load("spirals", noise=0.2, noise_kind="uniform")
+    space = pa.spaces.ResidualDepth(max_depth=10)
+    run = pa.search(space, task, VariationalDepth(epochs=400, evaluate_every=20, stop="train"), out=tmp_path / "run")
+    assert run.result["metrics"]["test_ensemble"]["accuracy"] > 0.95
+    history = run.history()
+    assert history[-1]["train"]["elbo"] > history[0]["train"]["elbo"]
+
+
+def test_the_mixture_is_of_probabilities_not_of_logits(tmp_path, spirals):
+    run = pa.search(SPACE, spirals, VariationalDepth(epochs=3), out=tmp_path / "run")
+    ensemble = run.ensemble(SPACE.architecture([6]))
+    x = spirals.test.x
+    members, weights = ensemble.members(x), ensemble.weights
+    of_probs = torch.einsum("m,mnk->nk", weights, members.softmax(-1))
+    of_logits = torch.einsum("m,mnk->nk", weights, members).softmax(-1)
+    assert torch.allclose(ensemble.output(x).exp(), of_probs, atol=1e-6)
+    assert not torch.allclose(ensemble.output(x).exp(), of_logits, atol=1e-4)
+
+
+def test_early_stopping_keeps_the_best_state(tmp_path, spirals):
+    method = VariationalDepth(epochs=200, patience=20, evaluate_every=5, stop="train", rate=0.5)
+    run = pa.search(SPACE, spirals, method, out=tmp_path / "run")
+    history = run.history()
+    best = max(history, key=lambda line: line["train"]["objective"])
+    problem = Problem(
+        SPACE, run.supernet(), spirals.likelihood, exponential(SPACE.decisions), {"train": standardised(spirals)}
+    )
+    fits = total_log_likelihood(problem, "train")[0]
+    bound = elbo(fits, run.distribution, exponential(SPACE.decisions))
+    assert bound.item() == pytest.approx(best["train"]["elbo"], rel=1e-5)
+
+
+def test_only_the_kept_blocks_are_in_the_model(tmp_path, spirals):
+    run = pa.search(SPACE, spirals, VariationalDepth(epochs=2), out=tmp_path / "run", select="expectation")
+    depth = run.architecture.choices[0]
+    assert 0 < depth < 6
+    assert len(run.model()[1].blocks) == depth
+    assert len(run.ensemble().supernet.blocks) == depth
