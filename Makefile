@@ -16,8 +16,9 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 demo: setup
-	$(BIN)/polyarch search --space depth --method variational-depth --data digits --out runs/demo --overwrite --seed 0
-	@echo "Open runs/demo/report.html in a browser."
+	rm -rf runs/demo
+	$(BIN)/polyarch search --space depth --method variational-depth --data digits --out runs/demo --seed 0 \
+		--set epochs=25 --set batch_size=128 --baselines 0,5,20
 
 test: setup
 	$(BIN)/python -m pytest

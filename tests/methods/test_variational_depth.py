@@ -113,6 +113,19 @@ def test_one_step_is_sgd_on_the_bound_divided_by_n(spirals):
         assert torch.allclose(found, expected, atol=1e-5), name
 
 
+def test_belief_may_learn_at_a_rate_of_its_own(spirals):
+    states = {}
+    for belief_rate in (0.0, 0.1, 0.4):
+        method = VariationalDepth(rate=0.1, momentum=0.0, belief_rate=belief_rate)
+        problem, state, feed = prepare(method, SPACE, spirals, standardised(spirals), repeats=1)
+        method.step(problem, state, feed)
+        states[belief_rate] = state
+    assert torch.equal(states[0.0].belief["logits"], states[0.1].belief["logits"])
+    assert torch.allclose(states[0.4].belief["logits"], 4 * states[0.1].belief["logits"], rtol=1e-4)
+    for name, value in states[0.1].weights.items():
+        assert torch.equal(value, states[0.4].weights[name])
+
+
 def test_the_e_step_sets_belief_to_the_posterior(spirals):
     method = VariationalDepth(update="em")
     problem, state, feed = prepare(method, SPACE, spirals, standardised(spirals), repeats=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +25,8 @@ def pad(logits: Sequence[Tensor]) -> Tensor:
 class Categorical(Distribution):
     """A product of categoricals, one a decision.
 
-    `logits` is [..., decisions, longest]; options that a decision does not have are at -inf.
+    `logits` is [..., decisions, longest]; options that a decision does not have are at -inf. Probabilities are worked out
+    once: make a new one when the logits have changed.
     """
 
     decisions: tuple[Decision, ...]
@@ -38,15 +40,18 @@ class Categorical(Distribution):
                 f"{longest} options; expected [..., {len(self.decisions)}, {longest}]"
             )
 
-    @property
+    @cached_property
     def log_probs(self) -> Tensor:
         """Normalised logits [..., decisions, longest]."""
         return self.logits.log_softmax(-1)
 
+    @cached_property
+    def _probs(self) -> Tensor:
+        return self.logits.softmax(-1)
+
     def probs(self) -> dict[str, Tensor]:
         """See `Distribution.probs`."""
-        probs = self.logits.softmax(-1)
-        return {d.name: probs[..., k, : len(d)] for k, d in enumerate(self.decisions)}
+        return {d.name: self._probs[..., k, : len(d)] for k, d in enumerate(self.decisions)}
 
     def log_prob(self, choices: Tensor) -> Tensor:
         """See `Distribution.log_prob`."""
@@ -70,7 +75,7 @@ class Categorical(Distribution):
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         """See `Distribution.sample`."""
         self._single("sample")
-        return torch.multinomial(self.logits.softmax(-1), n, replacement=True, generator=generator).T
+        return torch.multinomial(self._probs, n, replacement=True, generator=generator).T
 
     def relax(self, n: int, generator: torch.Generator, temperature: float) -> tuple[Tensor, ...]:
         """Gumbel-softmax draws."""
@@ -86,7 +91,7 @@ class Categorical(Distribution):
 
     def _expected(self, values: Tensor) -> Tensor:
         """Sum over all options of probability times value; options that do not exist add 0, and no NaN gradient."""
-        return (self.logits.softmax(-1) * values.masked_fill(self.logits == -torch.inf, 0)).sum((-1, -2))
+        return (self._probs * values.masked_fill(self.logits == -torch.inf, 0)).sum((-1, -2))
 
     def _single(self, what: str) -> None:
         if self.logits.dim() != 2:

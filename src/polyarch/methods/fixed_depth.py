@@ -55,13 +55,13 @@ class FixedDepth(Method):
 
     def rates(self, epoch: int) -> dict[str, float]:
         """See `Method.rates`."""
-        return {"rate": dropped(self.rate, self.drop_after, epoch)}
+        return {"weights": dropped(self.rate, self.drop_after, epoch)}
 
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Default initial weights; nothing to believe."""
         problem.supernet.reset([s["init"] for s in streams])
         state = State.of(problem.supernet, {})
-        state.optimiser = momentum_buffers(state.weights)
+        state.optimiser = momentum_buffers(weights=state.weights)
         return state
 
     def distribution(self, problem: Problem, state: State) -> Categorical:
@@ -79,8 +79,8 @@ class FixedDepth(Method):
         fit = world.mean(problem.likelihood.log_likelihood(outputs, batch.y))
         parameters = list(state.weights.values())
         found = gradients(-fit, parameters)
-        momenta = [state.optimiser[name] for name in state.weights]
-        sgd(parameters, found, momenta, rate=feed.rates["rate"], momentum=self.momentum)
+        momenta = [state.optimiser[f"weights.{name}"] for name in state.weights]
+        sgd(parameters, found, momenta, rate=feed.rates["weights"], momentum=self.momentum)
         examples = batch.y.shape[-1] * world.size()
         return Info({"log_likelihood": fit.detach()}, forward=examples, backward=examples)
 

@@ -20,6 +20,7 @@ from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
 from polyarch.methods.base import Feed, Info, Method, Problem, State, gradients
+from polyarch.settings import at_least
 from polyarch.spaces.base import All, Space
 from polyarch.training import world
 from polyarch.training.optimisers import check_sgd, dropped, momentum_buffers, sgd
@@ -37,7 +38,9 @@ class VariationalDepth(Method):
     """How belief moves: by the same SGD as the weights (the paper), or to the exact posterior after every epoch (`em`,
     Eq. 5; one more pass over the training data)."""
     rate: float = 0.1
-    """Learning rate of weights and belief alike (appendix B)."""
+    """Learning rate of the weights (appendix B)."""
+    belief_rate: float = 0.0
+    """Learning rate of belief; 0 takes `rate`, as the paper does, under which belief lags far behind the posterior."""
     momentum: float = 0.5
     """Appendix B."""
     drop_after: int = 0
@@ -46,6 +49,7 @@ class VariationalDepth(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_sgd(self.rate, self.momentum, self.drop_after)
+        at_least("belief_rate", self.belief_rate, 0)
 
     def check(self, space: Space) -> None:
         """Needs one nested decision: a supernet that answers for all options in one pass."""
@@ -56,7 +60,8 @@ class VariationalDepth(Method):
 
     def rates(self, epoch: int) -> dict[str, float]:
         """See `Method.rates`."""
-        return {"rate": dropped(self.rate, self.drop_after, epoch)}
+        rates = {"weights": self.rate, "belief": self.belief_rate or self.rate}
+        return {name: dropped(rate, self.drop_after, epoch) for name, rate in rates.items()}
 
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Default initial weights; belief uniform, as zero logits (released code)."""
@@ -64,7 +69,7 @@ class VariationalDepth(Method):
         options = len(problem.space.decisions[0])
         logits = torch.zeros(problem.repeats, options, device=problem.data["train"].y.device, requires_grad=True)
         state = State.of(problem.supernet, {"logits": logits})
-        state.optimiser = momentum_buffers({**state.weights, **state.belief})
+        state.optimiser = momentum_buffers(weights=state.weights, belief=state.belief)
         return state
 
     def distribution(self, problem: Problem, state: State) -> Categorical:
@@ -78,11 +83,14 @@ class VariationalDepth(Method):
         fit = world.mean(depth_log_likelihood(problem, batch.x, batch.y))  # [repeats, depths]
         belief = self.distribution(problem, state)
         bound = elbo(fit * problem.train_size, belief, problem.prior)
-        moving = {**state.weights, **state.belief} if self.update == "sgd" else state.weights
-        parameters = list(moving.values())
-        found = gradients(-bound / problem.train_size, parameters)
-        momenta = [state.optimiser[name] for name in moving]
-        sgd(parameters, found, momenta, rate=feed.rates["rate"], momentum=self.momentum)
+        groups = {"weights": state.weights, "belief": state.belief}
+        if self.update == "em":
+            del groups["belief"]
+        found = gradients(-bound / problem.train_size, [p for group in groups.values() for p in group.values()])
+        for name, group in groups.items():
+            slopes, found = found[: len(group)], found[len(group) :]
+            momenta = [state.optimiser[f"{name}.{key}"] for key in group]
+            sgd(list(group.values()), slopes, momenta, rate=feed.rates[name], momentum=self.momentum)
         examples = batch.y.shape[-1] * world.size()
         return Info({"elbo": bound.detach()}, forward=examples, backward=examples)
 

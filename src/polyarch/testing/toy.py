@@ -115,7 +115,7 @@ class EnumeratedElbo(Method):
         problem.supernet.reset([s["init"] for s in streams])
         logits = torch.zeros(problem.repeats, 2, len(SLOPES), device=problem.data["train"].y.device)
         state = State.of(problem.supernet, {"logits": logits.requires_grad_()})
-        state.optimiser = momentum_buffers({**state.weights, **state.belief})
+        state.optimiser = momentum_buffers(weights=state.weights, belief=state.belief)
         return state
 
     def distribution(self, problem: Problem, state: State) -> Categorical:
@@ -133,7 +133,7 @@ class EnumeratedElbo(Method):
         moving = {**state.weights, **state.belief}
         found = gradients(-bound / problem.train_size, list(moving.values()))
         found[-1] += self.noise * feed.draws["noise"]
-        momenta = [state.optimiser[name] for name in moving]
+        momenta = list(state.optimiser.values())
         sgd(list(moving.values()), found, momenta, rate=feed.rates["rate"], momentum=0.5)
         examples = batch.y.shape[-1] * world.size() * fits.shape[-1]
         return Info({"elbo": bound.detach()}, forward=examples, backward=examples)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from polyarch.runs.files import write_whole
 FORMAT = 1
 KEPT = 2
 """So many checkpoints are kept: when the last is damaged, the one before it serves."""
+_NAME = re.compile(r"checkpoint-\d+\.safetensors")
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
@@ -30,31 +32,38 @@ def save(path: Path, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) 
     write_whole(path, save_tensors(plain, metadata))
 
 
+class Damaged(PolyarchError):
+    """A file is not what `save` wrote."""
+
+
 def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Reads what `save` wrote; raises when the file is not whole."""
+    """Reads what `save` wrote; raises `Damaged` when the file is not whole."""
     try:
         content = path.read_bytes()
+    except OSError as error:
+        raise PolyarchError(f"{path} cannot be read: {error.strerror}; restore it or mend its permissions") from None
+    try:
         tensors = load_tensors(content)
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        metadata = header["__metadata__"]
+        metadata = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
         numbers = json.loads(metadata["numbers"])
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise PolyarchError(f"{path} is damaged or no checkpoint ({type(error).__name__})") from None
-    if metadata["digest"] != _digest(tensors, metadata["numbers"]):
-        raise PolyarchError(f"{path} is damaged: its contents do not match its digest")
+        whole = metadata["digest"] == _digest(tensors, metadata["numbers"])
+    except (ValueError, KeyError, TypeError, SafetensorError):
+        whole = False
+    if not whole:
+        raise Damaged(f"{path} is damaged: its contents do not match its digest")
     if numbers.pop("format") != FORMAT:
         raise PolyarchError(f"{path} was written by another version of polyarch; use that version to read it")
     return tensors, numbers
 
 
+def newest_first(folder: Path) -> list[Path]:
+    """The checkpoints in a folder."""
+    return sorted((p for p in folder.iterdir() if _NAME.fullmatch(p.name)), key=number, reverse=True)
+
+
 def number(path: Path) -> int:
     """Which checkpoint of its folder a file is."""
     return int(path.stem.partition("-")[2])
-
-
-def newest_first(folder: Path) -> list[Path]:
-    """The checkpoints in a folder."""
-    return sorted(folder.glob("checkpoint-*.safetensors"), key=number, reverse=True)
 
 
 def save_next(folder: Path, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:

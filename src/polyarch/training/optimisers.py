@@ -10,9 +10,13 @@ from torch import Tensor
 from polyarch.errors import PolyarchError
 
 
-def momentum_buffers(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Zero momentum for every parameter, made before the first step."""
-    return {name: torch.zeros_like(value, requires_grad=False) for name, value in parameters.items()}
+def momentum_buffers(**groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Zero momentum for every parameter of every group, made before the first step, under `GROUP.PARAMETER`."""
+    return {
+        f"{group}.{name}": torch.zeros_like(value, requires_grad=False)
+        for group, parameters in groups.items()
+        for name, value in parameters.items()
+    }
 
 
 @torch.no_grad()

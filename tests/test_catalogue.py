@@ -1,0 +1,39 @@
+import pytest
+
+from polyarch import PolyarchError, catalogue
+from polyarch.methods import Method, VariationalDepth
+from polyarch.scores import Score
+from polyarch.settings import settings_of
+from polyarch.spaces import Space
+
+BASES = {"space": Space, "method": Method, "score": Score}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in catalogue.KINDS.items() for name in names])
+def test_every_name_makes_its_thing_and_every_setting_is_explained(kind, name):
+    cls, preset = catalogue.find(kind, name)
+    made = cls(**preset)
+    assert isinstance(made, BASES[kind])
+    assert catalogue.find(kind, catalogue.name_of(kind, cls))[0] is cls
+    for setting in settings_of(cls).values():
+        assert setting.help, f"{setting.name} of {name} needs a sentence on what it means"
+
+
+def test_presets_are_the_papers():
+    cls, preset = catalogue.find("method", "variational-depth-images")
+    method = cls(**preset)
+    assert (method.batch_size, method.rate, method.momentum) == (512, 0.1, 0.5)
+    assert (method.patience, method.drop_after) == (30, 30)
+    assert [round(method.rates(epoch)["weights"], 4) for epoch in (0, 29, 30, 99)] == [0.1, 0.1, 0.01, 0.01]
+    spirals = cls(**catalogue.find("method", "variational-depth-spirals")[1])
+    assert (spirals.patience, spirals.epochs, spirals.stop, spirals.drop_after) == (500, 8000, "train", 0)
+
+
+def test_own_classes_by_package_and_name():
+    path = "polyarch.methods.variational_depth:VariationalDepth"
+    assert catalogue.find("method", path) == (VariationalDepth, {})
+    for wrong in ("no.such.module:Thing", "polyarch.methods:Nothing", "polyarch.errors:unknown"):
+        with pytest.raises(PolyarchError, match=r"package|PYTHONPATH"):
+            catalogue.find("method", wrong)
+    with pytest.raises(PolyarchError, match="did you mean 'fixed-depth'"):
+        catalogue.find("method", "fixd-depth")

@@ -1,0 +1,152 @@
+import math
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+
+import polyarch as pa
+from polyarch import PolyarchError
+from polyarch.distributions import exponential
+from polyarch.methods import FixedDepth, VariationalDepth
+from polyarch.methods.base import Examples, FeedSpec, Problem
+from polyarch.training.loop import Batches, Diverged, Loop, Progress, stopping_split
+from polyarch.training.optimisers import momentum_buffers, sgd
+from polyarch.training.rehearsal import rehearse
+from polyarch.training.streams import NAMES, Streams
+
+SPACE = pa.spaces.ResidualDepth(max_depth=3, width=6)
+
+
+@pytest.fixture(scope="module")
+def task():
+    return pa.data.load("spirals", points=50, test_points=20)
+
+
+def problem_of(task, repeats=1, valid=False):
+    x, y = task.standardise(task.train.x), task.train.y
+    data = {"train": Examples(x, y)} | ({"valid": Examples(x, y)} if valid else {})
+    return Problem(SPACE, SPACE.supernet(task.shape, repeats), task.likelihood, exponential(SPACE.decisions), data)
+
+
+def loop_of(task, method, repeats=1):
+    problem, streams = problem_of(task, repeats), [Streams(k) for k in range(repeats)]
+    state = method.init(problem, streams, None)
+    return Loop(method, problem, state, streams, Progress(), method.epochs)
+
+
+def test_an_epoch_visits_every_example_once_and_drops_the_partial_batch(task):
+    problem = problem_of(task, repeats=2)
+    batches = Batches(problem, {"train": FeedSpec("train", 8)})
+    assert batches.steps == 6
+    batches.shuffle([Streams(0), Streams(1)])
+    seen = [Counter(), Counter()]
+    for step in range(batches.steps):
+        batches.fill(step)
+        [batch] = batches.places["train"]
+        for repeat in range(2):
+            seen[repeat].update(map(tuple, batch.x[repeat].tolist()))
+            for x, y in zip(batch.x[repeat], batch.y[repeat], strict=True):
+                [row] = (problem.data["train"].x == x).all(-1).nonzero()[0].tolist()
+                assert problem.data["train"].y[row] == y
+    for counted in seen:
+        assert len(counted) == 48
+        assert set(counted.values()) == {1}
+    assert seen[0] != seen[1]
+
+
+def test_a_full_batch_is_never_copied(task):
+    problem = problem_of(task)
+    batches = Batches(problem, {"train": FeedSpec("train", 50)})
+    batches.shuffle([Streams(0)])
+    batches.fill(0)
+    assert batches.places["train"][0].x.data_ptr() == problem.data["train"].x.data_ptr()
+
+
+def test_every_repeat_stops_by_itself_and_keeps_its_own_best(task):
+    method = VariationalDepth(epochs=300, patience=10, rate=1.0, stop="train")
+    together = loop_of(task, method, repeats=3)
+    while not together.progress.finished(method.epochs):
+        together.epoch()
+    stopped = together.progress.stopped_epoch
+    assert all(stopped), "a large rate must make all three stop early"
+    for best, stop in zip(together.progress.best_epoch, stopped, strict=True):
+        assert stop - best == 10
+    together.state.copy_from(together.best)
+    values = method.evaluate(together.problem, together.state, "train")["objective"].tolist()
+    assert values == pytest.approx(together.progress.best, rel=1e-4)
+
+
+def test_never_stopping_keeps_the_last_state(task):
+    method = VariationalDepth(epochs=6, stop="never", rate=1.0)
+    loop = loop_of(task, method)
+    while not loop.progress.finished(method.epochs):
+        loop.epoch()
+    assert loop.progress.best_epoch == [6]
+    for name, value in loop.state.tensors().items():
+        assert torch.equal(value, loop.best[name])
+
+
+def test_a_diverged_search_says_so(task):
+    method = FixedDepth(epochs=50, rate=1e20)
+    loop = loop_of(task, method)
+    with pytest.raises(Diverged, match="diverged"):
+        list(iter(loop.epoch, "never"))
+
+
+def test_which_split_decides(task):
+    plain, valid = problem_of(task), problem_of(task, valid=True)
+    method = VariationalDepth()
+    assert stopping_split(method, plain) == "train"
+    assert stopping_split(method, valid) == "valid"
+    assert stopping_split(replace(method, stop="train"), valid) == "train"
+    assert stopping_split(replace(method, stop="never"), valid) is None
+    with pytest.raises(PolyarchError, match="set valid"):
+        stopping_split(replace(method, stop="valid"), plain)
+
+
+def test_examples_are_counted(task):
+    loop = loop_of(task, VariationalDepth(epochs=3, batch_size=20))
+    loop.epoch()
+    assert loop.progress.forward == loop.progress.backward == 40
+
+
+def test_streams_are_independent_and_restorable():
+    first, second = Streams(0), Streams(1)
+    drawn = {name: torch.rand(3, generator=first[name]) for name in NAMES}
+    assert len({tuple(v.tolist()) for v in drawn.values()}) == len(NAMES)
+    assert not torch.equal(drawn["data"], torch.rand(3, generator=second["data"]))
+    saved = first.state()
+    ahead = torch.rand(3, generator=first["noise"])
+    first.restore(saved)
+    assert torch.equal(torch.rand(3, generator=first["noise"]), ahead)
+
+
+def test_sgd_is_that_of_torch():
+    ours = {"a": torch.randn(4, 3), "b": torch.randn(2)}
+    theirs = [value.clone().requires_grad_() for value in ours.values()]
+    reference = torch.optim.SGD(theirs, lr=0.3, momentum=0.9)
+    momenta = momentum_buffers(weights=ours)
+    assert list(momenta) == ["weights.a", "weights.b"]
+    for _ in range(4):
+        slopes = [torch.randn_like(value) for value in ours.values()]
+        for parameter, slope in zip(theirs, slopes, strict=True):
+            parameter.grad = slope.clone()
+        reference.step()
+        sgd(list(ours.values()), slopes, list(momenta.values()), rate=torch.tensor(0.3), momentum=0.9)
+    for mine, other in zip(ours.values(), theirs, strict=True):
+        assert torch.allclose(mine, other, atol=1e-6)
+
+
+def test_a_rehearsal_counts_without_running(task):
+    small = rehearse(VariationalDepth(), SPACE, task)
+    assert small.parameters == sum(p.numel() for p in SPACE.supernet(task.shape).parameters())
+    double = rehearse(VariationalDepth(), SPACE, task, repeats=2)
+    assert double.parameters == small.parameters
+    assert double.state == 2 * small.state
+    assert double.activations == pytest.approx(2 * small.activations, rel=0.2)
+    deeper = rehearse(VariationalDepth(), replace(SPACE, max_depth=6), task)
+    assert deeper.activations > 1.5 * small.activations
+    huge = rehearse(FixedDepth(), replace(SPACE, width=20_000), task)
+    assert huge.total > 9e9, "no memory may be taken for what is only counted"
+    assert math.isfinite(huge.total)
