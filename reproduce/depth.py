@@ -4,7 +4,10 @@
     python -m reproduce.depth --full --images FOLDER        # the paper's grids; the image parts want a GPU
     python -m reproduce.depth --full --only spirals,draws   # parts by name; see PARTS
 
-Every part writes docs/results/depth/PART.json (rows, the command, seeds, machine); `--table` prints them all.
+    python -m reproduce.depth --table                       # what was found, as Markdown
+    python -m reproduce.depth --figures                     # the paper's figures as SVG; 3, 7 and 8 train for minutes
+
+Every part writes docs/results/depth/PART.json (rows, the command, seeds, machine); tables and figures come from these.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import re
 import sys
 import tempfile
 import time
@@ -25,9 +29,11 @@ import torch
 import polyarch as pa
 from polyarch.catalogue import find
 from polyarch.data.task import Task
-from polyarch.methods.base import Method
+from polyarch.methods.base import Method, Problem
+from polyarch.methods.variational_depth import posterior, total_log_likelihood
 from polyarch.runs.results import judge
 from polyarch.runs.run import Run
+from polyarch.training.rehearsal import standardised
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "depth"
 RULES = ("argmax", "95%", "expectation")
@@ -85,9 +91,19 @@ def row(run: Run, task: Task, seconds: float, **labels: Any) -> dict[str, Any]:
             "mixture": judged["ensemble"],
         }
         found["full"] = judged["unpruned"]
+    found |= belief_lag(run, task)
     found["probs"] = [round(p, 5) for p in run.distribution.probs()["depth"].tolist()]
     found["forward_seconds"] = run.result["forward_seconds"]
     return found
+
+
+def belief_lag(run: Run, task: Task) -> dict[str, float]:
+    """How far belief is from the exact posterior (Eq. 5) under the run's own weights: KL(q || posterior); its mode."""
+    space = run.space
+    examples = {"train": standardised(task)}
+    problem = Problem(space, run.supernet(), task.likelihood, run.config.make_prior(space), examples)
+    exact = posterior(total_log_likelihood(problem, "train")[0], run.config.make_prior(space))
+    return {"kl_to_posterior": run.distribution.kl(exact).item(), "posterior_mode": exact.mode().item()}
 
 
 def timed(space: pa.spaces.ResidualDepth, task: Task, how: Method, effort: Effort, **more: Any) -> list[dict[str, Any]]:
@@ -192,6 +208,21 @@ def updates(effort: Effort) -> Rows:
             yield from timed(space, task, how, effort, repeats=effort.seeds, prior=prior, labels=labels)
 
 
+def pruning(effort: Effort) -> Rows:
+    """Ours: where the pruned and the full mixture differ, example by example; D=50, six seeds on one data draw."""
+    task = pa.data.load("spirals")
+    assert task.test is not None
+    space = pa.spaces.ResidualDepth(max_depth=50)
+    for run in train(space, task, spirals_pair("variational-depth", effort), effort, repeats=effort.seeds):
+        pruned = run.ensemble().log_likelihood(task.test.x, task.test.y)
+        full = run.ensemble(space.architecture([50])).log_likelihood(task.test.x, task.test.y)
+        differences = (pruned - full).double()
+        most = differences.abs().sort(descending=True).values.cumsum(0)
+        carrying = int((most < 0.9 * most[-1]).sum()) + 1
+        print(f"  seed {run.seed}: {differences.mean():.4f} nats, 90 % of it in {carrying} examples", flush=True)
+        yield row(run, task, 0.0, difference=differences.mean().item(), examples_with_90_percent=carrying)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Images.
 
@@ -256,6 +287,7 @@ PARTS: dict[str, Callable[[Effort], Rows]] = {
     "widths": widths,
     "rotations": rotations,
     "points": points,
+    "pruning": pruning,
     "updates": updates,
     "head": head,
     "image_depths": image_depths,
@@ -272,22 +304,40 @@ def machine(device: str) -> str:
     return f"{what}, torch {torch.__version__}, Python {platform.python_version()}"
 
 
+def command(words: list[str]) -> str:
+    """How to run this again; where the results went is nobody's business."""
+    return "python -m reproduce.depth " + re.sub(r"\s*--out[= ]\S+", "", " ".join(words)).strip()
+
+
 def main() -> None:
     """Runs the parts asked for and writes their rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     size = parser.add_mutually_exclusive_group(required=True)
     size.add_argument("--quick", action="store_true")
     size.add_argument("--full", action="store_true")
+    size.add_argument("--table", action="store_true", help="print all tables as Markdown, and stop")
+    size.add_argument("--figures", nargs="?", const="all", metavar="NAMES", help="draw figures, such as fig2,fig3; all")
     parser.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas")
     parser.add_argument("--seeds", type=int, default=0, help="default: 6, or 2 for --quick")
-    parser.add_argument("--epochs", type=int, default=0, help="at most; default: the paper's, 50 for images")
+    parser.add_argument("--epochs", type=int, default=0, help="at most; default: the paper's; images 50, figures 3000")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--images", default="", help="folder with mnist/ and fashion-mnist/")
     parser.add_argument(
         "--grid", default="", help="values of a sweep in place of the paper's; the file is PART-GRID.json"
     )
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON files")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the JSON and SVG files")
     arguments = parser.parse_args()
+    if arguments.table or arguments.figures:
+        from reproduce import depth_figures, depth_tables
+
+        if arguments.table:
+            print(depth_tables.markdown(arguments.out), end="")
+            return
+        names = depth_figures.NAMES if arguments.figures == "all" else arguments.figures.split(",")
+        if unknown := set(names) - set(depth_figures.NAMES):
+            parser.error(f"no figure {', '.join(sorted(unknown))}; there are {', '.join(depth_figures.NAMES)}")
+        depth_figures.draw(arguments.out, names, arguments.epochs or 3000)
+        return
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in arguments.only.split(","):
         file = arguments.out / (f"{name}-{arguments.grid.replace(',', '-')}.json" if arguments.grid else f"{name}.json")
@@ -306,7 +356,7 @@ def main() -> None:
             found: dict[str, Any] = {
                 "part": name,
                 "about": " ".join(PARTS[name].__doc__.split()),  # type: ignore[union-attr]
-                "command": "python -m reproduce.depth " + " ".join(sys.argv[1:]),
+                "command": command(sys.argv[1:]),
                 "machine": machine(arguments.device),
                 "rows": [],
             }

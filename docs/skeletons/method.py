@@ -61,7 +61,7 @@ class SampledElbo(Method):
         logits = pad([torch.zeros(len(d), device=device) for d in problem.space.decisions])
         logits = logits.repeat(problem.repeats, 1, 1).requires_grad_()
         state = State.of(problem.supernet, {"logits": logits})
-        state.optimiser = momentum_buffers({**state.weights, **state.belief})
+        state.optimiser = momentum_buffers(weights=state.weights, belief=state.belief)
         return state
 
     def distribution(self, problem: Problem, state: State) -> Categorical:
@@ -80,10 +80,10 @@ class SampledElbo(Method):
         reward = fit.detach() - fit.detach().mean(1, keepdim=True)  # [repeats, samples]
         score = (belief.log_prob(choices) * reward).sum(1) / (self.samples - 1)
         kl = belief.kl(problem.prior) / problem.train_size
-        moving = {**state.weights, **state.belief}
-        found = gradients(-(fit.mean(1) + score - kl), list(moving.values()))
-        momenta = [state.optimiser[name] for name in moving]
-        sgd(list(moving.values()), found, momenta, rate=feed.rates["rate"], momentum=self.momentum)
+        moving = [*state.weights.values(), *state.belief.values()]
+        found = gradients(-(fit.mean(1) + score - kl), moving)
+        momenta = list(state.optimiser.values())  # made in the same order
+        sgd(moving, found, momenta, rate=feed.rates["rate"], momentum=self.momentum)
         examples = self.samples * batch.y.shape[-1] * world.size()  # passed forward and backward, over all ranks
         return Info({"objective": (fit.mean(1) - kl).detach()}, forward=examples, backward=examples)
 
