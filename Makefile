@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup
 	rm -rf runs/demo
 	$(BIN)/polyarch search --space depth --method variational-depth --data digits --out runs/demo --seed 0 \
-		--set epochs=25 --set batch_size=128 --baselines 0,5,20
+		--set epochs=20 --set batch_size=128 --baselines 0,5,20
 
 test: setup
 	$(BIN)/python -m pytest

@@ -10,8 +10,8 @@ from polyarch.distributions.base import Distribution
 from polyarch.errors import PolyarchError, unknown
 
 SMALL_DATA = 1000
-"""Training examples below which `auto` takes the argmax. LDN takes it for its spirals (up to 800 points) and the 95 % rule
-for its images (tens of thousands), where belief flattens out; on digits (about 1,200) it does too."""
+"""Training examples below which `auto` takes the argmax. LDN takes it for its spirals (up to 800 points) and the 95 %
+rule for its images (tens of thousands), where belief flattens out; on digits (about 1,200) it does too."""
 
 
 def argmax(belief: Distribution) -> tuple[int, ...]:

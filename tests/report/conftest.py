@@ -43,7 +43,7 @@ def digits(home):
         space,
         pa.data.load("digits"),
         pa.methods.VariationalDepth(epochs=2, batch_size=256),
-        select="95%",
+        select="expectation",
     )
 
 

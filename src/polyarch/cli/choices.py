@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from inspect import isabstract
 from typing import Any
 
 from polyarch import catalogue
 from polyarch.data.loading import source_for, source_from
 from polyarch.data.source import Source
-from polyarch.errors import PolyarchError
+from polyarch.errors import PolyarchError, unknown
 from polyarch.methods.base import Method
 from polyarch.settings import Setting, parsed, settings_of
 from polyarch.spaces.base import Space
@@ -37,8 +38,8 @@ class Choices:
 
 def choose(space: str, method: str, data: str, assignments: Sequence[str]) -> Choices:
     """Makes everything from names and `NAME=VALUE` texts."""
-    space_class, space_preset = catalogue.find("space", space)
-    method_class, method_preset = catalogue.find("method", method)
+    space_class, space_preset = find("space", space)
+    method_class, method_preset = find("method", method)
     groups = {
         "data": source_for(data),
         "space": space_class,
@@ -52,6 +53,25 @@ def choose(space: str, method: str, data: str, assignments: Sequence[str]) -> Ch
         source=source_from(data, given["data"]),
         search=SearchSettings(**given["search"]),
     )
+
+
+def find(kind: str, name: str) -> tuple[type[Any], dict[str, Any]]:
+    """The class and preset settings behind a name; what a class of one's own lacks is said in words."""
+    wanted = {"space": Space, "method": Method}[kind]
+    try:
+        found, preset = catalogue.find(kind, name)
+    except PolyarchError:
+        raise
+    except Exception as error:  # whatever a module of the user's raises when it is imported
+        raise PolyarchError(
+            f"cannot import {kind} {name!r}: {type(error).__name__}: {error}; mend its module"
+        ) from None
+    if not issubclass(found, wanted) or not is_dataclass(found) or isabstract(found):
+        raise PolyarchError(
+            f"{name!r} is no {kind}: a {kind} is a dataclass that inherits from {wanted.__module__}.{wanted.__name__} "
+            "and has all its methods"
+        )
+    return found, preset
 
 
 def assign(groups: dict[str, type[Any]], assignments: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -68,8 +88,6 @@ def assign(groups: dict[str, type[Any]], assignments: Sequence[str]) -> dict[str
 
 
 def _find(known: dict[str, dict[str, Setting]], name: str) -> tuple[str, Setting]:
-    from polyarch.errors import unknown
-
     group, dot, bare = name.partition(".")
     if dot and group in known:
         if bare not in known[group]:

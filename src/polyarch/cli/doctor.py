@@ -16,7 +16,7 @@ def doctor(
     space: Annotated[str, typer.Option("--space")] = "depth",
     method: Annotated[str, typer.Option("--method")] = "variational-depth",
     data: Annotated[str, typer.Option("--data")] = "digits",
-    repeats: Annotated[int, typer.Option("--repeats")] = 1,
+    repeats: Annotated[int, typer.Option("--repeats", min=1)] = 1,
     settings: Set = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:

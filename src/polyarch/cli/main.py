@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from typing import NoReturn
 
 import typer
 
@@ -18,7 +20,6 @@ from polyarch.errors import PolyarchError
 app = typer.Typer(
     name="polyarch",
     help="Learn a distribution over neural architectures in one training run, then use it.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -31,26 +32,39 @@ for verb in (doctor, search, show, evaluate, predict, report):
 def run() -> None:
     """Runs the command; what the user can mend is one line on standard error and exit code 2."""
     try:
-        code = app(standalone_mode=False)
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        sys.stdout.flush()
     except PolyarchError as error:
         _fail(str(error))
     except KeyboardInterrupt:
-        print(
-            "polyarch: interrupted; a search goes on with `polyarch search --resume --out FOLDER`",
-            file=sys.stderr,
-        )
         sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(141)
+    except OSError as error:
+        if error.filename is None:
+            _drop_output()
+        if isinstance(error, BrokenPipeError):  # the reader has seen enough
+            sys.exit(141)
+        where = error.filename or "standard output"
+        _fail(f"{where}: {error.strerror or error}; check the path, its permissions and the disk")
     except Exception as error:
-        if type(error).__name__ == "OutOfMemoryError":
-            _fail("the device ran out of memory; lower batch_size, width or max_depth, or see `polyarch doctor`")
+        if _is_lack_of_memory(error):
+            _fail("not enough memory; lower batch_size, width, max_depth or repeats, and see `polyarch doctor`")
         if not hasattr(error, "format_message"):  # a fault of ours: the traceback is wanted
             raise
         _fail(f"{error.format_message()} (see `polyarch --help`)")
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fail(text: str) -> None:
+def _fail(text: str) -> NoReturn:
     print("polyarch: " + " ".join(text.split()), file=sys.stderr)
     sys.exit(2)
+
+
+def _drop_output() -> None:
+    """Sends what is still to be written to standard output nowhere, lest Python complain when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _is_lack_of_memory(error: Exception) -> bool:
+    """Whether Python, a device or torch on the CPU had too little; torch says the last only in words."""
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or any(said in str(error) for said in ("can't allocate memory", "Overflow when unpacking long"))

@@ -33,7 +33,7 @@ def predict(
     flat = [{k: v for k, v in row.items() if k != "probabilities"} for row in rows]
     for row, full in zip(flat, rows, strict=True):
         row |= {f"p({name})": p for name, p in full.get("probabilities", {}).items()}
-    writer = csv.DictWriter(sys.stdout, fieldnames=list(flat[0]))
+    writer = csv.DictWriter(sys.stdout, fieldnames=list(flat[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(flat)
 

@@ -27,18 +27,18 @@ def report(
 def write(folder: Path, baselines: list[Path] | None = None) -> Path:
     """Writes the report of a run, or of every repeat and their summary; baselines beneath the run come along."""
     from polyarch.report import write_report, write_summary_report
-    from polyarch.runs.run import Run, open_repeats, repeat_folder
-
-    own = sorted((folder / "baselines").glob("depth-*"))
-    others = [Run(path) for path in [*own, *(baselines or [])]]
-
-    def beside(seed: int) -> list[Run]:
-        return [r if r.config.repeats == 1 else Run(repeat_folder(r.folder, seed)) for r in others]
+    from polyarch.runs.run import Run, open_repeats
 
     runs = open_repeats(folder)
+    own = sorted((folder / "baselines").glob("depth-*"))
+    others = [open_repeats(path) for path in [*own, *(baselines or [])]]
+
+    def beside(seed: int) -> list[Run]:
+        return [next((run for run in repeats if run.seed == seed), repeats[0]) for repeats in others]
+
     task = runs[0].task()
     pages = [write_report(run, task, baselines=beside(run.seed)) for run in runs]
     if len(runs) == 1:
         return pages[0]
-    every = [member for run in runs for member in beside(run.seed)]
+    every = [run for repeats in others for run in repeats]
     return write_summary_report(folder, runs, task, baselines=every)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,9 @@ import typer
 from polyarch.cli.options import Json, Set
 
 if TYPE_CHECKING:
-    from polyarch.runs.run import Run
+    from polyarch.methods.fixed_depth import FixedDepth
+    from polyarch.runs.config import Config
+    from polyarch.spaces.base import Space
 
 
 def search(
@@ -37,51 +40,79 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Learn a distribution over architectures and the weights that go with it, and write a report."""
-    _join_ranks()
+    flags = {"space": space, "method": method, "data": data, "seed": seed, "repeats": repeats, "device": device}
+    try:
+        _join_ranks()
+        begin_or_go_on = _go_on if resume else _begin
+        begin_or_go_on(out, flags, settings, _depths(baselines))
+        _finish(out, as_json)
+    except KeyboardInterrupt:
+        print(f"polyarch: interrupted; {_how_to_go_on(out, baselines)}", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+def _begin(out: Path, flags: dict[str, Any], settings: list[str], depths: list[int]) -> None:
+    from polyarch.cli.choices import choose
     from polyarch.cli.progress import watching
     from polyarch.runs import search as searching
 
-    depths = _depths(baselines)
-    if resume:
-        _check_no_conflict(
-            out, settings, space=space, method=method, data=data, seed=seed, repeats=repeats, device=device
+    names = (flags["space"] or "depth", flags["method"] or "variational-depth", flags["data"] or "digits")
+    chosen = choose(*names, settings)
+    baselines = _baselines(depths, chosen.space, chosen.method.settings())
+    task = chosen.source.task()
+    with watching() as watch:
+        searching.search(
+            chosen.space,
+            task,
+            chosen.method,
+            out=out,
+            seed=flags["seed"] or 0,
+            repeats=1 if flags["repeats"] is None else flags["repeats"],
+            prior=chosen.search.prior or None,
+            select=chosen.search.select,
+            device=flags["device"] or "auto",
+            watch=watch,
         )
-        with watching() as watch:
-            found = searching.resume(out, watch=watch)
-    else:
-        from polyarch.cli.choices import choose
-
-        chosen = choose(space or "depth", method or "variational-depth", data or "digits", settings)
-        task = chosen.source.task()
-        with watching() as watch:
-            found = searching.search(
-                chosen.space,
-                task,
-                chosen.method,
-                out=out,
-                seed=seed or 0,
-                repeats=1 if repeats is None else repeats,
-                prior=chosen.search.prior or None,
-                select=chosen.search.select,
-                device=device or "auto",
-                watch=watch,
-            )
-    _train_baselines(out, depths, device or "auto")
-    _finish(out, found, as_json)
+    _train_baselines(out, baselines)
 
 
-def _finish(out: Path, found: Run | list[Run], as_json: bool) -> None:
+def _go_on(out: Path, flags: dict[str, Any], settings: list[str], depths: list[int]) -> None:
+    from polyarch.cli.progress import watching
+    from polyarch.runs import search as searching
+    from polyarch.runs.config import Config
+
+    config = Config.read(out)
+    _check_no_conflict(out, config, flags, settings)
+    begun = [path.name.partition("-")[2] for path in (out / "baselines").glob("depth-*")]
+    depths = sorted({*depths, *(int(depth) for depth in begun if depth.isdecimal())})
+    baselines = _baselines(depths, config.make_space(), config.method["settings"])
+    with watching() as watch:
+        searching.resume(out, watch=watch)
+    _train_baselines(out, baselines)
+
+
+def _finish(out: Path, as_json: bool) -> None:
     """Writes the report and says what was found."""
     from polyarch.cli.report import write
     from polyarch.cli.show import show_runs
+    from polyarch.runs.run import open_repeats
     from polyarch.training import world
 
     if world.rank() > 0:
         return
     page = write(out)
-    show_runs(out, found if isinstance(found, list) else [found], as_json)
+    show_runs(out, open_repeats(out), as_json)
     if not as_json:
         print(f"\nreport: {page}")
+
+
+def _how_to_go_on(out: Path, baselines: str) -> str:
+    from polyarch.runs.config import CONFIG
+    from polyarch.runs.run import resume_command
+
+    if not (out / CONFIG).exists():
+        return "nothing had been learnt yet, so start again"
+    return f"go on with `{resume_command(out)}{f' --baselines {baselines}' if baselines else ''}`"
 
 
 def _join_ranks() -> None:
@@ -96,80 +127,92 @@ def _join_ranks() -> None:
 def _depths(text: str) -> list[int]:
     from polyarch.errors import PolyarchError
 
-    try:
-        return [int(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        raise PolyarchError(f"--baselines {text}: write depths as whole numbers, such as 1,5,20") from None
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if not all(part.isdecimal() for part in parts):
+        raise PolyarchError(f"--baselines {text}: write depths as whole numbers, such as 1,5,20")
+    return [int(part) for part in parts]
 
 
-def _train_baselines(out: Path, depths: list[int], chosen_device: str) -> None:
-    """Fixed depths under the same training as the run in `out`, each in a folder of its own beneath it."""
-    from polyarch.cli.progress import watching
+def _baselines(depths: list[int], space: Space, training: dict[str, Any]) -> list[FixedDepth]:
+    """Networks of fixed depth under the same training as a search; checked before anything is trained."""
     from polyarch.methods.fixed_depth import FixedDepth
-    from polyarch.runs import search as searching
-    from polyarch.runs.config import Config
-    from polyarch.runs.run import open_repeats
     from polyarch.settings import settings_of
 
-    config = Config.read(out)
-    task = open_repeats(out)[0].task()
-    training = {k: v for k, v in config.method["settings"].items() if k in settings_of(FixedDepth)}
-    for depth in depths:
-        folder = out / "baselines" / f"depth-{depth}"
-        with watching(f"fixed depth {depth}") as watch:
-            if folder.exists():
+    shared = {name: value for name, value in training.items() if name in settings_of(FixedDepth)}
+    methods = [FixedDepth(**{**shared, "depth": depth}) for depth in depths]
+    for method in methods:
+        method.check(space)
+    return methods
+
+
+def _train_baselines(out: Path, baselines: list[FixedDepth]) -> None:
+    """Trains each in a folder of its own beneath the run in `out`, on its data and seeds, or goes on with that."""
+    from polyarch.cli.progress import watching
+    from polyarch.runs import search as searching
+    from polyarch.runs.config import CONFIG
+    from polyarch.runs.run import Run
+
+    if not baselines:
+        return
+    run = Run(out)
+    task = run.task()
+    for method in baselines:
+        folder = out / "baselines" / f"depth-{method.depth}"
+        with watching(f"fixed depth {method.depth}") as watch:
+            if (folder / CONFIG).exists():
                 searching.resume(folder, task=task, watch=watch)
                 continue
             searching.search(
-                config.make_space(),
+                run.config.make_space(),
                 task,
-                FixedDepth(**{**training, "depth": depth}),
+                method,
                 out=folder,
-                seed=config.seed,
-                repeats=config.repeats,
-                device=chosen_device,
+                seed=run.seed,
+                repeats=run.config.repeats,
+                device=run.config.device,
                 watch=watch,
             )
 
 
-def _check_no_conflict(out: Path, settings: list[str], **given: Any) -> None:
+def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], settings: list[str]) -> None:
     """A flag beside --resume may repeat what the run was told, not change it."""
-    from polyarch import catalogue
-    from polyarch.cli.choices import SearchSettings, assign
-    from polyarch.data.loading import source_for
+    from polyarch.cli.choices import SearchSettings, assign, find
+    from polyarch.data.loading import source_for, source_from
     from polyarch.errors import PolyarchError
-    from polyarch.runs.config import Config
+    from polyarch.selection import rule_for
 
-    config = Config.read(out)
+    def check(flag: str, asked: Any, has: Any) -> None:
+        if asked != has:
+            raise PolyarchError(f"{flag} conflicts with the run in {out}, which has {has}; leave it out")
+
+    for name in ("seed", "repeats", "device"):
+        if flags[name] not in (None, "auto"):
+            check(f"--{name} {flags[name]}", flags[name], getattr(config, name))
     source = config.data["source"] or {"data": None, "settings": {}}
-    known: dict[str, Any] = {
-        "space": config.space["name"],
-        "method": config.method["name"],
-        "data": source["data"],
-        "seed": config.seed,
-        "repeats": config.repeats,
-        "device": config.device,
-    }
-    for name, value in given.items():
-        if value is not None and value != known[name] and not (name == "device" and value == "auto"):
-            raise PolyarchError(
-                f"--{name} {value} conflicts with the run in {out}, which has {known[name]}; leave it out"
-            )
-    groups = {
-        "data": source_for(source["data"]) if source["data"] else SearchSettings,
-        "space": catalogue.find("space", config.space["name"])[0],
-        "method": catalogue.find("method", config.method["name"])[0],
-        "search": SearchSettings,
-    }
-    held = {
-        "data": source["settings"],
-        "space": config.space["settings"],
-        "method": config.method["settings"],
-        "search": {"prior": config.prior, "select": config.select},
-    }
-    for group, values in assign(groups, settings).items():
+    if flags["data"]:
+        check(f"--data {flags['data']}", source_from(flags["data"], {}).text, source["data"])
+
+    described = {"space": config.space, "method": config.method}
+    classes = {kind: find(kind, own["name"])[0] for kind, own in described.items()}
+    groups = {**classes, "search": SearchSettings}
+    if source["data"]:
+        groups["data"] = source_for(source["data"])
+    asked = assign(groups, settings)
+    for kind, own in described.items():
+        if flags[kind]:
+            named, preset = find(kind, flags[kind])
+            check(f"--{kind} {flags[kind]}", own["name"] if named is classes[kind] else None, own["name"])
+            asked[kind] = preset | asked[kind]
+    if "select" in asked["search"]:  # a run keeps what `auto` stood for
+        asked["search"]["select"] = rule_for(
+            asked["search"]["select"], len(config.space["signature"]), config.data["examples"]["train"]
+        )
+    if asked.get("data"):  # a source spells paths out
+        told = source_from(source["data"], asked["data"]).settings()
+        asked["data"] = {name: told[name] for name in asked["data"]}
+
+    held = {group: own["settings"] for group, own in described.items()}
+    held |= {"data": source["settings"], "search": {"prior": config.prior, "select": config.select}}
+    for group, values in asked.items():
         for name, value in values.items():
-            if held[group].get(name) != value:
-                raise PolyarchError(
-                    f"--set {name}={value} conflicts with the run in {out}, which has {held[group].get(name)}; leave it out"
-                )
+            check(f"{name}={value}", value, held[group].get(name))

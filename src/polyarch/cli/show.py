@@ -43,8 +43,8 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
         cost = result["cost"]
         console.print(
             f"[bold]{result['architecture']}[/bold] of {result['space']} for {result['data']} by {result['method']}, "
-            f"seed {result['seed']}: {cost['selected']['parameters']:,} of {cost['largest']['parameters']:,} parameters, "
-            f"{result['forward_seconds']['saving']:.0%} of the forward time saved"
+            f"seed {result['seed']}: {cost['selected']['parameters']:,} of {cost['largest']['parameters']:,} "
+            f"parameters, {result['forward_seconds']['saving']:.0%} of the forward time saved"
         )
     rows = [(key, label) for key, label in ROWS if key in found[0]["metrics"]]
     if not rows:

@@ -25,8 +25,8 @@ def pad(logits: Sequence[Tensor]) -> Tensor:
 class Categorical(Distribution):
     """A product of categoricals, one a decision.
 
-    `logits` is [..., decisions, longest]; options that a decision does not have are at -inf. Probabilities are worked out
-    once: make a new one when the logits have changed.
+    `logits` is [..., decisions, longest]; options that a decision does not have are at -inf. Probabilities are worked
+    out once: make a new one when the logits have changed.
     """
 
     decisions: tuple[Decision, ...]
@@ -75,7 +75,7 @@ class Categorical(Distribution):
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         """See `Distribution.sample`."""
         self._single("sample")
-        return torch.multinomial(self._probs, n, replacement=True, generator=generator).T
+        return torch.multinomial(self._probs.cpu(), n, replacement=True, generator=generator).T.to(self.logits.device)
 
     def relax(self, n: int, generator: torch.Generator, temperature: float) -> tuple[Tensor, ...]:
         """Gumbel-softmax draws."""

@@ -199,8 +199,9 @@ class Method(ABC):
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
         """Changes `state` in place."""
 
-    def end_epoch(self, problem: Problem, state: State) -> None:
-        """May pass over all data (an E-step does); nothing by default."""
+    def end_epoch(self, problem: Problem, state: State) -> int:
+        """May pass over all data (an E-step does), and says how many examples it passed forward; none by default."""
+        return 0
 
     @abstractmethod
     def distribution(self, problem: Problem, state: State) -> Distribution:

@@ -53,9 +53,10 @@ class VariationalDepth(Method):
 
     def check(self, space: Space) -> None:
         """Needs one nested decision: a supernet that answers for all options in one pass."""
-        if len(space.decisions) != 1:
+        if not space.nested:
             raise PolyarchError(
-                f"variational-depth learns one nested decision; space {space.name!r} has {len(space.decisions)}"
+                f"variational-depth needs a nested space such as 'depth', whose options are all answered in one pass; "
+                f"{space.name!r} is not"
             )
 
     def rates(self, epoch: int) -> dict[str, float]:
@@ -94,12 +95,14 @@ class VariationalDepth(Method):
         examples = batch.y.shape[-1] * world.size()
         return Info({"elbo": bound.detach()}, forward=examples, backward=examples)
 
-    def end_epoch(self, problem: Problem, state: State) -> None:
+    def end_epoch(self, problem: Problem, state: State) -> int:
         """The E-step (Eq. 5), where belief is not moved by SGD."""
-        if self.update == "em":
-            totals = total_log_likelihood(problem, "train")
-            with torch.no_grad():
-                state.belief["logits"].copy_(posterior(totals, problem.prior).logits.squeeze(-2))
+        if self.update == "sgd":
+            return 0
+        totals = total_log_likelihood(problem, "train")
+        with torch.no_grad():
+            state.belief["logits"].copy_(posterior(totals, problem.prior).logits.squeeze(-2))
+        return problem.train_size
 
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
         """The bound on `train`; on `valid`, its likelihood term is the mean over validation examples."""

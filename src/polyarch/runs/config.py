@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from polyarch.distributions.priors import make_prior
 from polyarch.errors import PolyarchError
 from polyarch.methods.base import Method
 from polyarch.runs.files import read_json, write_json
+from polyarch.settings import check_names
 from polyarch.spaces.base import Space
 
 FORMAT = 1
+CONFIG = "config.json"
 
 
 @dataclass(frozen=True)
@@ -43,26 +46,29 @@ class Config:
 
     def write(self, folder: Path) -> None:
         """Writes config.json."""
-        write_json(folder / "config.json", asdict(self))
+        write_json(folder / CONFIG, asdict(self))
 
     @classmethod
     def read(cls, folder: Path) -> Config:
         """Reads config.json."""
-        values = read_json(folder / "config.json")
-        if not isinstance(values, dict) or values.get("format") != FORMAT:
+        path = folder / CONFIG
+        if not path.is_file():
             raise PolyarchError(
-                f"{folder / 'config.json'} has format {values.get('format') if isinstance(values, dict) else None}, "
-                f"this polyarch reads {FORMAT}; use the version that wrote it"
+                f"{folder} holds no run: there is no {path}; give the folder that a search had as --out"
+            )
+        values = read_json(path)
+        if values.get("format") != FORMAT:
+            raise PolyarchError(
+                f"{path} has format {values.get('format')}, this polyarch reads {FORMAT}; use the version that wrote it"
             )
         try:
             return cls(**values)
         except TypeError as error:
-            raise PolyarchError(f"{folder / 'config.json'} is not a run's config ({error})") from None
+            raise PolyarchError(f"{path} is not a run's config ({error}); restore it or start a new run") from None
 
     def make_space(self) -> Space:
         """The space, checked against the decisions it had when the run began."""
-        cls, _ = catalogue.find("space", self.space["name"])
-        space: Space = cls(**self.space["settings"])
+        space: Space = _made("space", self.space)
         if space.signature() != self.space["signature"]:
             raise PolyarchError(
                 f"space {self.space['name']!r} no longer has the decisions that this run was made with; "
@@ -72,8 +78,7 @@ class Config:
 
     def make_method(self) -> Method:
         """The method with its settings."""
-        cls, _ = catalogue.find("method", self.method["name"])
-        method: Method = cls(**self.method["settings"])
+        method: Method = _made("method", self.method)
         return method
 
     def make_prior(self, space: Space) -> Categorical:
@@ -90,6 +95,13 @@ class Config:
     def shape(self) -> TaskShape:
         """The sizes that networks of this run are built for."""
         return TaskShape(tuple(self.data["input"]), self.likelihood().outputs)
+
+
+def _made(kind: str, described: dict[str, Any]) -> Any:
+    """The space or method that a config describes."""
+    cls, _ = catalogue.find(kind, described["name"])
+    check_names(cls, list(described["settings"]))
+    return cls(**described["settings"])
 
 
 def describe_space(space: Space) -> dict[str, Any]:
@@ -120,11 +132,18 @@ def describe_task(task: Task) -> dict[str, Any]:
     }
 
 
-def describe_prior(prior: str | Categorical) -> str | dict[str, list[float]]:
+def describe_prior(prior: str | Categorical, space: Space) -> str | dict[str, list[float]]:
     """A prior as a config holds it."""
     if isinstance(prior, str):
         return prior
-    return {d.name: prior.log_probs[k, : len(d)].tolist() for k, d in enumerate(prior.decisions)}
+    if prior.decisions != space.decisions or prior.logits.dim() != 2:
+        raise PolyarchError("the prior is over other decisions than the space's; make it from space.decisions")
+    rows = {d.name: prior.log_probs[k, : len(d)].tolist() for k, d in enumerate(prior.decisions)}
+    if not all(math.isfinite(value) for row in rows.values() for value in row):
+        raise PolyarchError(
+            "the prior rules an option out; give every option some probability, or leave it out of the space"
+        )
+    return rows
 
 
 def versions() -> dict[str, str]:

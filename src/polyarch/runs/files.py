@@ -77,8 +77,14 @@ def cannot_write(path: Path, error: OSError) -> PolyarchError:
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
     """Strict JSON (no NaN), indented for people, with a digest that `read_json` checks."""
-    content = {**value, "digest": _digest(value)}
-    write_whole(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
+    try:
+        text = json.dumps({**value, "digest": _digest(value)}, indent=2, allow_nan=False)
+    except ValueError:
+        raise PolyarchError(
+            f"cannot write {path}: a number in it is not finite, since training diverged; "
+            "start again in another --out with a smaller rate"
+        ) from None
+    write_whole(path, f"{text}\n".encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -87,7 +93,7 @@ def read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(value, dict):
             raise ValueError("not an object")
-        if value.pop("digest", None) != _digest(value):
+        if "digest" in value and value.pop("digest") != _digest(value):
             raise ValueError("its contents do not match its digest")
     except FileNotFoundError:
         raise PolyarchError(f"{path} is missing; restore it or start a new run") from None

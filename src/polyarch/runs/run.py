@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from torch import Tensor, nn
 
 from polyarch import data, selection
 from polyarch.architecture import Architecture
+from polyarch.data.files import FileSource
+from polyarch.data.splitting import make_task
 from polyarch.data.task import Split, Standardise, Task
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
@@ -23,6 +27,8 @@ from polyarch.training.streams import Streams
 from polyarch.uncertainty.ensemble import Ensemble
 
 WEIGHTS = "weights.safetensors"
+RESULT = "result.json"
+METRICS = "metrics.jsonl"
 
 
 class Run:
@@ -37,6 +43,11 @@ class Run:
     def seed(self) -> int:
         """The seed of every random stream."""
         return self.config.seed
+
+    @property
+    def finished(self) -> bool:
+        """Whether the search came to its end: the result is the last thing that it writes."""
+        return (self.folder / RESULT).exists()
 
     @property
     def device(self) -> torch.device:
@@ -68,8 +79,7 @@ class Run:
     @property
     def result(self) -> dict[str, Any]:
         """What `show --json` prints."""
-        result: dict[str, Any] = read_json(self.folder / "result.json")
-        return result
+        return read_json(self.folder / RESULT) | {"run": str(self.folder)}  # the folder may have moved since
 
     def history(self) -> list[dict[str, Any]]:
         """What was measured during the search, evaluation by evaluation."""
@@ -135,21 +145,45 @@ class Run:
         return task
 
     def other_data(self, text: str) -> Split:
-        """Labelled data of the same shape: its test split, or all of it where it has none."""
-        task = data.load(text)
+        """Labelled data, read as the run's own was: its test split where it comes with one, else all of it."""
+        source = data.source_from(text, self._settings_for(data.source_for(text)))
+        if isinstance(source, FileSource) and source.text != (self.config.data["source"] or {}).get("data"):
+            task = make_task(source.read(), name=text, source=None, valid=0, test=0, split_seed=0)
+        else:
+            task = source.task()
         if task.shape != self.config.shape():
             raise PolyarchError(
                 f"{text} has inputs of shape {task.input_shape} and {task.likelihood.outputs} outputs; this run is for "
-                f"{tuple(self.config.data['input'])} and {self.config.likelihood().outputs}"
+                f"{tuple(self.config.data['input'])} and {self.config.likelihood().outputs}: give data of that shape"
+            )
+        known = tuple(self.config.data["classes"])
+        if known and task.classes and task.classes != known:
+            raise PolyarchError(
+                f"{text} has the classes {', '.join(task.classes)}; this run knows {', '.join(known)}: give those"
             )
         return task.test or task.train
 
+    def _settings_for(self, cls: type[data.Source]) -> dict[str, Any]:
+        """How to read other data: with the run's settings where its own is of that sort, and for its likelihood."""
+        settings: dict[str, Any] = {}
+        source = self.config.data["source"]
+        with suppress(PolyarchError):  # the run's own data may be gone
+            if source and data.source_for(source["data"]) is cls:
+                settings |= source["settings"]
+        if "kind" in data.settings_of(cls):
+            classes = isinstance(self.config.likelihood(), data.Classification)
+            settings["kind"] = "classification" if classes else "regression"
+        return settings
+
     @cached_property
     def _tensors(self) -> dict[str, Tensor]:
-        path = self.folder / WEIGHTS
-        if not path.exists():
-            raise PolyarchError(f"{self.folder} is not finished; run `polyarch search --resume --out {self.folder}`")
-        tensors, _ = checkpoints.load(path)
+        try:
+            tensors, _ = checkpoints.load(self.folder / WEIGHTS)
+        except checkpoints.Damaged as error:
+            raise PolyarchError(
+                f"{error}; restore it, or remove {self.folder / RESULT} and run `{resume_command(self.folder)}`, "
+                "which writes it again from the last checkpoint"
+            ) from None
         return tensors
 
     def __repr__(self) -> str:
@@ -158,20 +192,33 @@ class Run:
 
 def open_run(folder: str | Path) -> Run:
     """A finished run; for a folder of several repeats, take one of `open_repeats`."""
-    run = Run(folder)
+    run = _opened(folder)
     if run.config.repeats > 1:
         raise PolyarchError(
-            f"{folder} holds {run.config.repeats} repeats; open one of them, such as {repeat_folder(run.folder, run.seed)}"
+            f"{folder} holds {run.config.repeats} repeats; open one of them, such as "
+            f"{repeat_folder(run.folder, run.seed)}"
         )
     return run
 
 
 def open_repeats(folder: str | Path) -> list[Run]:
-    """Every repeat of a run; for a single run, itself."""
-    run = Run(folder)
+    """Every repeat of a finished run; for a single run, itself."""
+    run = _opened(folder)
     if run.config.repeats == 1:
         return [run]
     return [Run(repeat_folder(run.folder, run.seed + k)) for k in range(run.config.repeats)]
+
+
+def _opened(folder: str | Path) -> Run:
+    run = Run(folder)
+    if not run.finished:
+        raise PolyarchError(f"{folder} is not finished; run `{resume_command(run.folder)}`")
+    return run
+
+
+def resume_command(folder: Path) -> str:
+    """What to type to go on with a run."""
+    return f"polyarch search --resume --out {shlex.quote(str(folder))}"
 
 
 def repeat_folder(folder: Path, seed: int) -> Path:
@@ -181,8 +228,8 @@ def repeat_folder(folder: Path, seed: int) -> Path:
 
 def read_history(folder: Path) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl that are whole."""
-    path = folder / "metrics.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    path = folder / METRICS
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
     found = []
     for line in lines:
         try:

@@ -7,8 +7,8 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,19 @@ from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
 from polyarch.methods.base import Examples, Method, Problem, State
 from polyarch.runs import config as configs
-from polyarch.runs.config import Config
-from polyarch.runs.files import append, cannot_write, locked, write_json
+from polyarch.runs.config import CONFIG, Config
+from polyarch.runs.files import LOCK, append, locked, make_folder, synced_size, write_json, write_whole
 from polyarch.runs.results import results
-from polyarch.runs.run import WEIGHTS, Run, check_same_data, open_repeats, repeat_folder
+from polyarch.runs.run import (
+    METRICS,
+    RESULT,
+    WEIGHTS,
+    Run,
+    check_same_data,
+    open_repeats,
+    read_history,
+    repeat_folder,
+)
 from polyarch.spaces.base import Space
 from polyarch.training import checkpoints, world
 from polyarch.training.loop import Diverged, Loop, Progress
@@ -77,7 +86,7 @@ def search(
         space=configs.describe_space(space),
         method=configs.describe_method(method),
         data=configs.describe_task(task),
-        prior=configs.describe_prior(prior if prior is not None else method.default_prior),
+        prior=configs.describe_prior(prior if prior is not None else method.default_prior, space),
         select=selection.rule_for(select, len(space.decisions), len(task.train)),
         seed=seed,
         repeats=repeats,
@@ -87,9 +96,10 @@ def search(
     config.make_prior(space)
     folder = Path(out)
     if world.rank() == 0:
-        _make_folder(folder, config)
-    world.barrier()
-    _train(folder, config, task, checkpoint_seconds, watch)
+        _check_free(folder)
+    loop = _prepare(config, task, Progress(), _streams(config), None)  # what does not go together shows here
+    with _claimed(folder, config) if world.rank() == 0 else nullcontext():
+        _train(folder, config, task, loop, checkpoint_seconds, watch)
     return _opened(folder)
 
 
@@ -105,18 +115,17 @@ def resume(
         watch: called with every evaluation.
     """
     folder = Path(out)
-    config = Config.read(folder)
-    if task is None:
-        task = Run(folder).task()
-    check_same_data(config, task)
-    if not is_finished(folder):
-        _train(folder, config, task, checkpoint_seconds, watch)
+    run = Run(folder)
+    if not run.finished:
+        task = task or run.task()
+        check_same_data(run.config, task)
+        with locked(folder) if world.rank() == 0 else nullcontext():
+            finished = run.finished  # by another process, since the first look
+            world.barrier()
+            if not finished:
+                loop = _restored(folder, run.config, task)
+                _train(folder, run.config, task, loop, checkpoint_seconds, watch)
     return _opened(folder)
-
-
-def is_finished(folder: Path) -> bool:
-    """Whether a run has all its results."""
-    return (folder / "result.json").exists()
 
 
 def find_device(name: str) -> torch.device:
@@ -149,58 +158,64 @@ def make_problem(config: Config, space: Space, task: Task, device: torch.device)
     )
 
 
-def _make_folder(folder: Path, config: Config) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        if (folder / "config.json").exists():
-            raise PolyarchError(f"{folder} already holds a run; choose another --out, or go on with it by --resume")
+def _check_free(folder: Path) -> None:
+    """Raises unless a new run may go into a folder; what a search leaves that was killed before it began is no run."""
+    if (folder / CONFIG).exists():
+        raise PolyarchError(f"{folder} already holds a run; choose another --out, or go on with it by --resume")
+    if folder.exists() and not (folder.is_dir() and all(_is_trace(path) for path in folder.iterdir())):
         raise PolyarchError(f"{folder} exists and is not an empty folder; choose another --out")
-    made = not folder.exists()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(folder, error) from error
-    try:
-        config.write(folder)
-    except PolyarchError:
-        if made:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
 
 
-def _train(folder: Path, config: Config, task: Task, checkpoint_seconds: float, watch: Watch | None) -> None:
-    """Runs every stage from where the newest whole checkpoint stands, then writes the results; rank 0 does the writing."""
-    with locked(folder) if world.rank() == 0 else nullcontext():
-        loop = _run_stages(folder, config, task, checkpoint_seconds, watch)
-        if world.rank() == 0:
-            _finish(folder, config, task, loop)
-        world.barrier()
+def _is_trace(path: Path) -> bool:
+    return path.name == LOCK or path.name.startswith(f".{CONFIG}.")
 
 
-def _run_stages(folder: Path, config: Config, task: Task, checkpoint_seconds: float, watch: Watch | None) -> Loop:
-    device = torch.device(config.device)
+@contextmanager
+def _claimed(folder: Path, config: Config) -> Iterator[None]:
+    """Makes, locks and marks a folder as this run's: of several searches that begin in it at once, one goes on."""
+    made = make_folder(folder)
+    with locked(folder):
+        _check_free(folder)
+        try:
+            config.write(folder)
+        except PolyarchError:
+            if made:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        yield
+
+
+def _streams(config: Config) -> list[Streams]:
+    return [Streams(config.seed + k) for k in range(config.repeats)]
+
+
+def _prepare(config: Config, task: Task, progress: Progress, streams: list[Streams], previous: State | None) -> Loop:
+    """The stage that `progress` is in, as it begins; nothing is written yet."""
     method = config.make_method()
-    streams = [Streams(config.seed + k) for k in range(config.repeats)]
-    saved = _restore(folder)
-    progress = Progress(**saved[1]["progress"]) if saved else Progress()
-    stages = method.stages(config.make_space())
-    state: State | None = None
+    stage = method.stages(config.make_space())[progress.stage]
+    problem = make_problem(config, stage.space, task, torch.device(config.device))
+    state = method.init(problem, streams, previous)
+    return Loop(method, problem, state, streams, progress, stage.epochs)
+
+
+def _train(
+    folder: Path, config: Config, task: Task, loop: Loop, checkpoint_seconds: float, watch: Watch | None
+) -> None:
+    """Runs every stage from where `loop` stands, then writes the results; rank 0 does the writing."""
+    world.barrier()
     started = time.monotonic()
-    for number, stage in enumerate(stages):
-        if number < progress.stage:
-            continue
-        problem = make_problem(config, stage.space, task, device)
-        state = method.init(problem, streams, state)
-        if saved:
-            _load_state(saved[0], state, streams)
-        loop = Loop(method, problem, state, streams, progress, stage.epochs)
-        if saved:
-            loop.best = {name: saved[0][f"best/{name}"].to(device) for name in loop.best}
-            saved = None
+    stages = len(loop.method.stages(config.make_space()))
+    while True:
         _run_stage(folder, config, loop, checkpoint_seconds, watch, started)
-        state.copy_from(loop.best)
-        if number + 1 < len(stages):
-            progress = Progress(number + 1, 0, progress.forward, progress.backward)
-    return loop
+        loop.state.copy_from(loop.best)
+        done = loop.progress
+        if done.stage + 1 == stages:
+            break
+        next_up = Progress(done.stage + 1, 0, done.forward, done.backward)
+        loop = _prepare(config, task, next_up, list(loop.streams), loop.state)
+    if world.rank() == 0:
+        _finish(folder, config, task, loop)
+    world.barrier()
 
 
 def _run_stage(
@@ -216,7 +231,7 @@ def _run_stage(
         if line is None or not writes:
             continue
         line["seconds"] = round(time.monotonic() - started, 3)
-        append(folder / "metrics.jsonl", json.dumps(_unbatch(line, config.repeats)) + "\n")
+        append(folder / METRICS, json.dumps(_unbatch(line, config.repeats)) + "\n")
         if time.monotonic() - last_checkpoint >= checkpoint_seconds:
             _save(folder, loop)
             last_checkpoint = time.monotonic()
@@ -227,12 +242,14 @@ def _run_stage(
 
 
 def _diverged(folder: Path, loop: Loop, diverged: Diverged) -> PolyarchError:
-    epoch = max(loop.progress.best_epoch)
-    rate = f"; its `rate` was {loop.method.rates(loop.progress.epoch - 1)}"
-    kept = f"the best state was at epoch {epoch}" if epoch else "no good state was reached"
+    rates = {name: value for name, value in loop.method.settings().items() if name.endswith("rate") and value}
+    used = ", ".join(f"{name}={value:g}" for name, value in rates.items())
+    smaller = " ".join(f"--set {name}={min(value / 10, 0.1):g}" for name, value in rates.items())
+    kept = f"; what was measured until then is in {folder / METRICS}" if (folder / METRICS).exists() else ""
     return PolyarchError(
-        f"the objective became NaN by epoch {diverged.epoch}: training diverged ({kept}{rate}). "
-        f"Start again in a new folder with a smaller rate, such as --set rate=0.01, or fewer --set max_depth"
+        f"training diverged: after epoch {diverged.epoch} the objective was no longer a number"
+        f"{f' with {used}' if used else ''}{kept}; start again in another --out"
+        f"{f', learning more slowly: {smaller}' if smaller else ' with other settings'}"
     )
 
 
@@ -241,37 +258,60 @@ def _save(folder: Path, loop: Loop) -> None:
     tensors |= {f"best/{name}": value for name, value in loop.best.items()}
     for k, streams in enumerate(loop.streams):
         tensors |= {f"streams/{k}/{name}": value for name, value in streams.state().items()}
-    length = (folder / "metrics.jsonl").stat().st_size if (folder / "metrics.jsonl").exists() else 0
-    checkpoints.save_next(folder, tensors, {"progress": asdict(loop.progress), "metrics_bytes": length})
+    written = synced_size(folder / METRICS)  # on the disk before the checkpoint that counts on it
+    checkpoints.save_next(folder, tensors, {"progress": asdict(loop.progress), "metrics_bytes": written})
 
 
-def _restore(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+def _restored(folder: Path, config: Config, task: Task) -> Loop:
+    """The stage that an interrupted run was in, as its newest whole checkpoint has it; without one, from the start."""
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise PolyarchError(f"{folder} was begun on a CUDA device and there is none here; resume it where there is one")
+    found = _newest_whole(folder)
+    if found is None:
+        return _prepare(config, task, Progress(), _streams(config), None)
+    tensors, numbers = found
+    loop = _prepare(config, task, Progress(**numbers["progress"]), _streams(config), None)
+    loop.state.copy_from(_under("state/", tensors))
+    loop.best = {name: tensors[f"best/{name}"].to(loop.device) for name in loop.best}
+    for k, streams in enumerate(loop.streams):
+        streams.restore(_under(f"streams/{k}/", tensors))
+    return loop
+
+
+def _newest_whole(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     """The newest whole checkpoint; metrics written after it are cut off, since they will be written again."""
-    metrics = folder / "metrics.jsonl"
+    metrics = folder / METRICS
+    length = metrics.stat().st_size if metrics.exists() else 0
+    damaged: dict[Path, checkpoints.Damaged] = {}
     for path in checkpoints.newest_first(folder):
         try:
             tensors, numbers = checkpoints.load(path)
-        except PolyarchError as error:
-            print_notice(f"{error}; using the checkpoint before it")
+            if length < numbers["metrics_bytes"]:
+                raise checkpoints.Damaged(f"{metrics} is shorter than when {path} was written")
+        except checkpoints.Damaged as error:
+            damaged[path] = error
             continue
-        if world.rank() == 0 and metrics.exists():
-            os.truncate(metrics, min(numbers["metrics_bytes"], metrics.stat().st_size))
+        _drop(damaged, f"going on from {path.name}, the checkpoint before it")
+        if world.rank() == 0 and length:
+            os.truncate(metrics, numbers["metrics_bytes"])
         return tensors, numbers
+    _drop(damaged, "no checkpoint is left, so starting from the beginning")
     if world.rank() == 0:
         metrics.unlink(missing_ok=True)
     return None
 
 
-def print_notice(text: str) -> None:
-    """Says something on standard error, once."""
-    print(f"polyarch: {text}", file=sys.stderr)
+def _drop(damaged: Mapping[Path, checkpoints.Damaged], instead: str) -> None:
+    """Says on standard error which checkpoints are of no use, and removes them, so that whole ones are kept longer."""
+    if damaged and world.rank() == 0:
+        print(f"polyarch: {'; '.join(map(str, damaged.values()))}; {instead}", file=sys.stderr)
+        for path in damaged:
+            path.unlink(missing_ok=True)
 
 
-def _load_state(tensors: dict[str, Tensor], state: State, streams: list[Streams]) -> None:
-    state.copy_from({name[6:]: value for name, value in tensors.items() if name.startswith("state/")})
-    for k, own in enumerate(streams):
-        prefix = f"streams/{k}/"
-        own.restore({name[len(prefix) :]: v for name, v in tensors.items() if name.startswith(prefix)})
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a group, by their names in it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def _unbatch(value: Any, repeats: int) -> Any:
@@ -289,14 +329,14 @@ def _pick(value: Any, repeat: int) -> Any:
 def _finish(folder: Path, config: Config, task: Task, loop: Loop) -> None:
     """Writes what a run leaves behind; result.json last, since its presence says that all is there."""
     belief = loop.method.distribution(loop.problem, loop.state)
-    for repeat in range(config.repeats):
-        home = folder
+    homes = [folder]
+    if config.repeats > 1:
+        homes = [repeat_folder(folder, config.seed + repeat) for repeat in range(config.repeats)]
+    for repeat, home in enumerate(homes):
         if config.repeats > 1:
-            home = repeat_folder(folder, config.seed + repeat)
-            home.mkdir(exist_ok=True)
-            own = replace(config, seed=config.seed + repeat, repeats=1)
+            make_folder(home)
             _write_own_metrics(folder, home, repeat, loop.progress.stopped_epoch[repeat])
-            own.write(home)
+            replace(config, seed=config.seed + repeat, repeats=1).write(home)
         tensors = {
             name: value[repeat : repeat + 1] for name, value in loop.state.tensors().items() if "optimiser/" not in name
         }
@@ -308,19 +348,19 @@ def _finish(folder: Path, config: Config, task: Task, loop: Loop) -> None:
         write_json(home / "architecture.json", {"architecture": str(architecture), "select": config.select})
         probs = {name: p.tolist() for name, p in one.probs().items()}
         write_json(home / "distribution.json", {"probs": probs})
-        write_json(home / "result.json", results(Run(home), task))
+        write_json(home / RESULT, results(Run(home), task))
     if config.repeats > 1:
-        write_json(folder / "result.json", {"run": str(folder), "runs": [r.result for r in open_repeats(folder)]})
+        write_json(folder / RESULT, {"run": str(folder), "runs": [Run(home).result for home in homes]})
 
 
 def _write_own_metrics(folder: Path, home: Path, repeat: int, stopped_epoch: int) -> None:
     """One repeat's lines, up to where it stopped."""
-    lines = []
-    for text in (folder / "metrics.jsonl").read_text().splitlines():
-        line = json.loads(text)
-        if not stopped_epoch or line["epoch"] <= stopped_epoch:
-            lines.append(json.dumps(_pick(line, repeat)))
-    (home / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    own = [
+        json.dumps(_pick(line, repeat)) + "\n"
+        for line in read_history(folder)
+        if not stopped_epoch or line["epoch"] <= stopped_epoch
+    ]
+    write_whole(home / METRICS, "".join(own).encode())
 
 
 def _opened(folder: Path) -> Run | list[Run]:

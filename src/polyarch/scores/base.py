@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from polyarch.architecture import Architecture
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError
+from polyarch.settings import check_types
 from polyarch.spaces.base import Space, Supernet
 from polyarch.spaces.cost import Cost
 
@@ -51,6 +52,9 @@ class Score(ABC):
     larger_is_better: ClassVar[bool]
     meaning: ClassVar[str]
     """One sentence for a person."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
 
     @abstractmethod
     def __call__(self, candidates: Sequence[Candidate], generator: torch.Generator) -> Tensor:

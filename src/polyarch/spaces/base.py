@@ -116,6 +116,8 @@ class Space(ABC):
     """What may be chosen. A subclass is a frozen dataclass whose fields are its settings."""
 
     name: ClassVar[str]
+    nested: ClassVar[bool] = False
+    """Whether it is one decision whose options contain each other, so that `All` answers for every one in one pass."""
 
     def __post_init__(self) -> None:
         check_types(self)

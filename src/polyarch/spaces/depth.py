@@ -29,6 +29,7 @@ class ResidualDepth(Space):
     """Depths 0 to `max_depth` of a residual network; fully connected for vectors, convolutional for images."""
 
     name: ClassVar[str] = "depth"
+    nested: ClassVar[bool] = True
 
     max_depth: int = 20
     """D, the deepest network considered (LDN Fig. 3 uses 20, Figs. 2 and 4 use 50)."""

@@ -3,7 +3,7 @@
 Vectors travel features-first, [repeats, features, batch], and images with repeats folded into channels,
 [batch, repeats * channels, height, width]: in both, one batch norm over (repeats * channels) and one batched
 product or grouped convolution serve all repeats without a copy. Measured on a CPU, six repeats of a small
-network cost 2.5 times one; the same through `torch.vmap` cost 5 times one.
+network cost about 2.5 times one (docs/concepts.md has the figures); through `torch.vmap` they cost more than five.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -109,6 +110,11 @@ def check_ranks(method: Method, space: Space, task: Task, folder: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"two ranks failed: {done.stderr[-2000:]}"
     _assert_close(_weights(folder / "plain"), _weights(folder / "ranks"), "two ranks")
+    for one, two in zip(_timeless(folder / "plain"), _timeless(folder / "ranks"), strict=True):
+        for name, value in one["step"].items():
+            assert math.isclose(value, two["step"][name], rel_tol=1e-2, abs_tol=1e-3), (
+                f"two ranks report another {name} than one: reduce over examples with world.mean"
+            )
 
 
 def _weights(folder: Path) -> dict[str, Tensor]:

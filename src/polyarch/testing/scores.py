@@ -23,4 +23,6 @@ def check_score(score: Score, candidates: Sequence[Candidate]) -> None:
     for key, supernet in supernets.items():
         for name, value in supernet.state_dict().items():
             assert torch.equal(value, before[key][name]), f"a score must not touch the supernet: {name} changed"
+    alone = score(candidates[:1], torch.Generator().manual_seed(0))
+    assert torch.allclose(alone[0], first[0]), "a candidate's score must not depend on the others"
     assert score.meaning.strip(), "a score needs a sentence on what it means"

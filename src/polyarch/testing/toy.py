@@ -1,11 +1,10 @@
 """The smallest complete space and method: a line whose slope and shift are chosen, with a posterior by enumeration.
 
-Also the skeleton to copy: everything a space and a method must have is here, and little else.
+Everything a space and a method must have is here, and little else; docs/skeletons has commented ones to copy.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from polyarch import data
@@ -83,7 +83,7 @@ class LinesSupernet(Supernet):
         """[repeats, batch, 1] -> [repeats, batch, 1]; `Hard` only, sparse or dense."""
         assert isinstance(view, Hard)
         choices = torch.as_tensor(view.choices, device=x.device).expand(self.repeats, 2)
-        slope, shift = x.new_tensor(SLOPES)[choices[:, 0]], x.new_tensor(SHIFTS)[choices[:, 1]]
+        slope, shift = choices[:, 0] - 1, choices[:, 1] / 2  # SLOPES and SHIFTS, without a copy from the host
         return slope[:, None, None] * x + (shift + self.offset)[:, None, None]
 
     def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
@@ -120,15 +120,16 @@ class EnumeratedElbo(Method):
 
     def distribution(self, problem: Problem, state: State) -> Categorical:
         """See `Method.distribution`."""
-        absent = torch.tensor([[False] * 3, [False, False, True]], device=state.belief["logits"].device)
-        return Categorical(problem.space.decisions, state.belief["logits"].masked_fill(absent, -torch.inf))
+        logits = state.belief["logits"]
+        shift = F.pad(logits[:, 1:, : len(SHIFTS)], (0, 1), value=-torch.inf)  # it has an option less than slope
+        return Categorical(problem.space.decisions, torch.cat([logits[:, :1], shift], 1))
 
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
         """One step of gradient ascent on the ELBO divided by N."""
         [batch] = feed.batches["train"]
         fits = world.mean(log_likelihoods(problem, batch.x, batch.y)) * problem.train_size  # [repeats, architectures]
         belief = self.distribution(problem, state)
-        probs = belief.log_prob(every_choice(problem.space).to(fits.device).expand(problem.repeats, -1, -1)).exp()
+        probs = belief.log_prob(every_choice(problem.space, fits.device).expand(problem.repeats, -1, -1)).exp()
         bound = (probs * fits).sum(-1) - belief.kl(problem.prior)
         moving = {**state.weights, **state.belief}
         found = gradients(-bound / problem.train_size, list(moving.values()))
@@ -145,21 +146,19 @@ class EnumeratedElbo(Method):
         x, y = examples.x.expand(problem.repeats, -1, -1), examples.y.expand(problem.repeats, -1)
         fits = log_likelihoods(problem, x, y).double()
         belief = self.distribution(problem, state)
-        weights = belief.log_prob(every_choice(problem.space).to(y.device).expand(problem.repeats, -1, -1)).double()
+        weights = belief.log_prob(every_choice(problem.space, y.device).expand(problem.repeats, -1, -1)).double()
         objective = (weights.exp() * fits.mean(-1)).sum(-1) - belief.kl(problem.prior) / problem.train_size
         return {"objective": objective, "log_likelihood": (weights[..., None] + fits).logsumexp(1).mean(-1)}
 
 
-def every_choice(space: Space) -> Tensor:
+def every_choice(space: Space, device: torch.device | str = "cpu") -> Tensor:
     """All choices of a small space: [architectures, decisions]."""
-    return torch.tensor(list(itertools.product(*(range(len(d)) for d in space.decisions))))
+    return torch.cartesian_prod(*(torch.arange(len(d), device=device) for d in space.decisions))
 
 
 def log_likelihoods(problem: Problem, x: Tensor, y: Tensor) -> Tensor:
     """Log p(y_n | x_n, architecture): [repeats, architectures, batch]."""
-    outputs = [
-        problem.supernet(x, Hard(c.expand(problem.repeats, -1))) for c in every_choice(problem.space).to(y.device)
-    ]
+    outputs = [problem.supernet(x, Hard(c.expand(problem.repeats, -1))) for c in every_choice(problem.space, y.device)]
     return problem.likelihood.log_likelihood(torch.stack(outputs, 1), y.unsqueeze(1))
 
 

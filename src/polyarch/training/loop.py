@@ -123,7 +123,7 @@ class Loop:
                 totals[name] = totals[name] + value if name in totals else value.clone()
             progress.forward += info.forward
             progress.backward += info.backward
-        self.method.end_epoch(self.problem, self.state)
+        progress.forward += self.method.end_epoch(self.problem, self.state)
         progress.epoch += 1
         if progress.epoch % self.method.evaluate_every and progress.epoch < self.epochs:
             return None
