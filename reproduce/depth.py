@@ -230,7 +230,11 @@ def pruning(effort: Effort) -> Rows:
 def image_rows(name: str, effort: Effort, depths: Iterable[int]) -> Rows:
     """LDN of maximum depth D and DDN of depth D, for every D; best state by validation data, rate drop at 30."""
     settings = {"folder": effort.images} if effort.images else {}
-    task = pa.data.load(name, **settings, **({"limit": 4000} if effort.quick else {}))
+    try:
+        task = pa.data.load(name, **settings, **({"limit": 4000} if effort.quick else {}))
+    except pa.PolyarchError as error:
+        print(f"  left out: {error}", flush=True)
+        return
     for depth in depths:
         space = pa.spaces.ResidualDepth(max_depth=depth)
         for who, kind in (("LDN", "variational-depth-images"), ("DDN", "fixed-depth-images")):
@@ -325,8 +329,13 @@ def main() -> None:
     parser.add_argument(
         "--grid", default="", help="values of a sweep in place of the paper's; the file is PART-GRID.json"
     )
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the JSON and SVG files")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="folder of the JSON and SVG files; default: docs/results/depth, or runs/depth for --quick",
+    )
     arguments = parser.parse_args()
+    arguments.out = arguments.out or (Path("runs/depth") if arguments.quick else RESULTS)
     if arguments.table or arguments.figures:
         from reproduce import depth_figures, depth_tables
 

@@ -84,15 +84,18 @@ def name_of(kind: str, cls: type[Any]) -> str:
 def _load(path: str, kind: str) -> type[Any]:
     module_name, _, name = path.partition(":")
     try:
-        found = getattr(import_module(module_name), name)
+        module = import_module(module_name)
     except (ImportError, ValueError) as error:
         raise PolyarchError(
             f"cannot import {kind} {path!r}: {error}; is its package installed or on PYTHONPATH?"
         ) from None
-    except AttributeError:
+    except Exception as error:  # whatever a module of the user's raises when it is imported
         raise PolyarchError(
-            f"module {module_name!r} has no {name!r}; write {kind}s as package.module:ClassName"
+            f"cannot import {kind} {path!r}: {type(error).__name__}: {error}; mend its module"
         ) from None
+    if not hasattr(module, name):
+        raise PolyarchError(f"module {module_name!r} has no {name!r}; write {kind}s as package.module:ClassName")
+    found = getattr(module, name)
     if not isinstance(found, type):
         raise PolyarchError(f"{path!r} is not a class; write {kind}s as package.module:ClassName")
     return found

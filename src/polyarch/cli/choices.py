@@ -58,14 +58,7 @@ def choose(space: str, method: str, data: str, assignments: Sequence[str]) -> Ch
 def find(kind: str, name: str) -> tuple[type[Any], dict[str, Any]]:
     """The class and preset settings behind a name; what a class of one's own lacks is said in words."""
     wanted = {"space": Space, "method": Method}[kind]
-    try:
-        found, preset = catalogue.find(kind, name)
-    except PolyarchError:
-        raise
-    except Exception as error:  # whatever a module of the user's raises when it is imported
-        raise PolyarchError(
-            f"cannot import {kind} {name!r}: {type(error).__name__}: {error}; mend its module"
-        ) from None
+    found, preset = catalogue.find(kind, name)
     if not issubclass(found, wanted) or not is_dataclass(found) or isabstract(found):
         raise PolyarchError(
             f"{name!r} is no {kind}: a {kind} is a dataclass that inherits from {wanted.__module__}.{wanted.__name__} "

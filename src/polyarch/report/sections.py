@@ -12,6 +12,7 @@ from polyarch import selection
 from polyarch.report import evidence, figures, pictures, words
 from polyarch.report.drawing import BLUE, GREEN, Array
 from polyarch.report.story import Story
+from polyarch.runs.run import resume_command
 
 LABELS = {"step": "steps", "train": "train", "valid": "valid."}
 
@@ -250,7 +251,7 @@ def made(story: Story) -> dict[str, Any]:
         ],
         "command": words.search_command(story.run, again, len(story.runs), _trained_along(story)),
         "call": words.search_call(story.run, again, len(story.runs)),
-        "resume": words.resume_command(story.folder),
+        "resume": resume_command(story.folder),
         "python": _python(story),
         "baselines": [str(run.folder) for run in story.baselines],
     }

@@ -163,11 +163,6 @@ def search_call(run: Run, out: Path, repeats: int = 1) -> str:
     )
 
 
-def resume_command(folder: Path) -> str:
-    """What goes on with a search that was interrupted."""
-    return shlex.join(["polyarch", "search", "--resume", "--out", str(folder)])
-
-
 def _lines(words: Sequence[str], wide: int = 100) -> str:
     """A command on as many lines as it needs, an option and its value together."""
     pairs = [words[:2]] + [words[k : k + 2] for k in range(2, len(words), 2)]

@@ -154,7 +154,7 @@ class Loop:
         belief = self.method.distribution(self.problem, self.state)
         objective = found[self.split or "train"]["objective"].tolist()
         running = [stopped == 0 for stopped in progress.stopped_epoch]
-        if any(math.isnan(v) for v, runs in zip(objective, running, strict=True) if runs):
+        if not all(math.isfinite(v) for v, runs in zip(objective, running, strict=True) if runs):
             raise Diverged(progress.epoch)
         better = [
             runs and (v > best or self.split is None)
@@ -196,7 +196,7 @@ class Diverged(PolyarchError):
 
     def __init__(self, epoch: int) -> None:
         """Remembers when."""
-        super().__init__(f"the objective became NaN by epoch {epoch}: training diverged; lower `rate`")
+        super().__init__(f"training diverged: the objective was no longer a finite number after epoch {epoch}")
         self.epoch = epoch
 
 
