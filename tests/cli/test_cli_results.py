@@ -56,7 +56,7 @@ def test_show_follows_a_run_that_moved(own_copy):
 def test_show_for_people(finished):
     said = cli("show", finished)
     assert said.code == 0
-    assert "of depth for spirals by variational-depth, seed 0" in " ".join(said.out.split())
+    assert "of space depth for spirals by variational-depth, seed 0" in " ".join(said.out.split())
     assert "selected" in said.out
     assert said.err == ""
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from polyarch.cli.options import Json, RunFolder
+from polyarch.cli.tables import print_figures
 
 
 def evaluate(
@@ -33,11 +34,4 @@ def evaluate(
     if as_json:
         print(json.dumps({"run": str(run), "architecture": str(architecture), "metrics": found}))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    names = list(found["selected"])
-    table = Table(f"{architecture}, {len(split)} examples", *names)
-    for row, figures in found.items():
-        table.add_row(row, *(f"{figures[name]:.4f}" for name in names))
-    Console(highlight=False).print(table)
+    print_figures(f"{architecture}, {len(split)} examples", {row: [figures] for row, figures in found.items()})

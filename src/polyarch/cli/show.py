@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polyarch.cli.options import Json, RunFolder
+from polyarch.cli.tables import print_figures
 
 if TYPE_CHECKING:
     from polyarch.runs.run import Run
@@ -17,7 +18,6 @@ ROWS = (
     ("test_ensemble", "mixture, pruned"),
     ("test_unpruned", "mixture, unpruned"),
 )
-FIGURES = ("accuracy", "rmse", "log_likelihood", "brier", "ece", "ece_all_classes")
 
 
 def show(run: RunFolder, as_json: Json = False) -> None:
@@ -35,25 +35,29 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
             json.dumps(found[0] if len(found) == 1 else {"run": str(folder), "runs": found, "summary": summary(found)})
         )
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
     for result in found:
         cost = result["cost"]
-        console.print(
-            f"[bold]{result['architecture']}[/bold] of {result['space']} for {result['data']} by {result['method']}, "
-            f"seed {result['seed']}: {cost['selected']['parameters']:,} of {cost['largest']['parameters']:,} "
-            f"parameters, {result['forward_seconds']['saving']:.0%} of the forward time saved"
+        print(
+            f"{result['architecture']} of space {result['space']} for {result['data']} by {result['method']}, "
+            f"seed {result['seed']}:\n  {cost['selected']['parameters']:,} of {cost['largest']['parameters']:,} "
+            f"parameters kept, {result['forward_seconds']['saving']:.0%} of the forward time saved"
         )
-    rows = [(key, label) for key, label in ROWS if key in found[0]["metrics"]]
-    if not rows:
-        return
-    figures = [name for name in FIGURES if name in found[0]["metrics"][rows[0][0]]]
-    table = Table("test set", *figures)
-    for key, label in rows:
-        table.add_row(label, *(_mean_and_spread([r["metrics"][key][name] for r in found]) for name in figures))
-    console.print(table)
+    rows = {label: [r["metrics"][key] for r in found] for key, label in ROWS if key in found[0]["metrics"]}
+    for baseline in baselines(folder):
+        results = [run.result for run in baseline]
+        if "test" in results[0]["metrics"]:
+            rows[f"fixed {results[0]['architecture']}"] = [r["metrics"]["test"] for r in results]
+    if rows:
+        print()
+        print_figures("on test data", rows)
+
+
+def baselines(folder: Path) -> list[list[Run]]:
+    """The finished runs of fixed depth beneath a run, the repeats of each together, shallow ones first."""
+    from polyarch.runs.run import open_repeats
+
+    found = [open_repeats(path) for path in (folder / "baselines").glob("depth-*") if (path / "result.json").exists()]
+    return sorted(found, key=lambda runs: runs[0].architecture.choices)
 
 
 def summary(found: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
@@ -68,9 +72,3 @@ def summary(found: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]
         }
         for key, figures in found[0]["metrics"].items()
     }
-
-
-def _mean_and_spread(values: list[float]) -> str:
-    if len(values) == 1:
-        return f"{values[0]:.4f}"
-    return f"{statistics.fmean(values):.4f} ± {statistics.stdev(values):.4f}"

@@ -1,0 +1,37 @@
+"""Figures of merit as a table on the terminal."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+HEADERS = {
+    "accuracy": "accuracy",
+    "rmse": "RMSE",
+    "log_likelihood": "log-lik.",
+    "brier": "Brier",
+    "ece": "ECE",
+    "ece_all_classes": "ECE, all",
+}
+
+
+def print_figures(title: str, rows: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
+    """One line a row: its figures, or their mean and standard deviation where there are several (repeats)."""
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = [name for name in HEADERS if all(name in figures for found in rows.values() for figures in found)]
+    table = Table(box=None, pad_edge=False)
+    table.add_column(title, no_wrap=True)
+    for name in shown:
+        table.add_column(HEADERS[name], justify="right", no_wrap=True)
+    for label, found in rows.items():
+        table.add_row(label, *(mean_and_spread([figures[name] for figures in found]) for name in shown))
+    Console(highlight=False, markup=False).print(table)
+
+
+def mean_and_spread(values: Sequence[float]) -> str:
+    """A figure, or for several its mean ± standard deviation."""
+    if len(values) == 1:
+        return f"{values[0]:.4f}"
+    return f"{statistics.fmean(values):.3f} ± {statistics.stdev(values):.3f}"
