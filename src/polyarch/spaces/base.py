@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from polyarch.architecture import Architecture, Decision
@@ -16,6 +17,7 @@ from polyarch.distributions.base import Distribution
 from polyarch.errors import PolyarchError, unknown
 from polyarch.settings import check_types
 from polyarch.spaces.cost import Cost, cost_of
+from polyarch.spaces.graph import Edge, Graph, Node
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,10 @@ class Space(ABC):
     def check(self, shape: TaskShape) -> None:
         """Raises when the space has no networks for such inputs."""
 
+    def mix(self, choices: Tensor) -> tuple[Tensor, ...]:
+        """The `mixing` weights that stand for choices [n, decisions]: one tensor [n, options] a simplex, 0 or 1."""
+        return tuple(F.one_hot(choices[:, k], len(d)) for k, d in enumerate(self.decisions))
+
     def read_out(self, weights: Sequence[Tensor]) -> Tensor:
         """Discretises `mixing` weights [n, options] into choices [n, decisions]: the largest of each."""
         return torch.stack([w.argmax(-1) for w in weights], -1)
@@ -183,11 +189,37 @@ class Space(ABC):
             total *= len(decision)
         return total
 
+    def evaluated(self) -> Space:
+        """The space whose `build` gives the network to train and use; another where a search has a form of its own."""
+        return self
+
     def cost(self, architecture: Architecture, shape: TaskShape) -> Cost:
-        """Parameters and multiply-accumulates of one architecture, computed without memory for its weights."""
+        """Parameters and multiply-accumulates of the network to train, computed without memory for its weights."""
         with torch.device("meta"):
-            module = self.build(architecture, shape)
+            module = self.evaluated().build(architecture, shape)
         return cost_of(module, shape.input)
+
+    def canonical(self, architecture: Architecture) -> str:
+        """A text that is the same for architectures that are the same network, differently written."""
+        return architecture.text
+
+    def key(self, architecture: Architecture) -> str:
+        """What names an architecture in a table of ground truth; its text, unless a benchmark has another name."""
+        return architecture.text
+
+    def graphs(self, probs: Mapping[str, Sequence[float]]) -> tuple[Graph, ...]:
+        """Pictures of belief, given the probabilities of every decision's options; one-hot for one architecture.
+
+        By default a chain of the decisions, with an edge an option.
+        """
+        names = ["input", *(d.name for d in self.decisions)]
+        edges = [
+            Edge(source, decision.name, option, float(probability))
+            for source, decision in zip(names, self.decisions, strict=False)
+            for option, probability in zip(decision.options, probs[decision.name], strict=True)
+            if probability > 0
+        ]
+        return (Graph(self.name, tuple(Node(name, name) for name in names), tuple(edges)),)
 
     def settings(self) -> dict[str, Any]:
         """The fields as a plain dictionary."""
