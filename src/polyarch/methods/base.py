@@ -220,7 +220,10 @@ class Method(ABC):
 
 
 def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Gradients of the repeats' losses [repeats], over all ranks; repeats do not touch each other."""
-    found = list(torch.autograd.grad(loss.sum(), parameters))
+    """Gradients of the repeats' losses [repeats], over all ranks; repeats do not touch each other.
+
+    Zero for a parameter that no chosen operation has.
+    """
+    found = list(torch.autograd.grad(loss.sum(), parameters, materialize_grads=True))
     world.average(found)
     return found

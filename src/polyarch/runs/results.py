@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +11,7 @@ from torch import Tensor, nn
 from polyarch.architecture import Architecture
 from polyarch.data.task import Classification, Likelihood, Split, Task
 from polyarch.runs.run import Run
+from polyarch.spaces.cost import forward_seconds
 from polyarch.uncertainty.calibration import regression_summary, summary
 from polyarch.uncertainty.ensemble import Ensemble
 
@@ -43,22 +42,6 @@ def judge_ensemble(ensemble: Ensemble, split: Split, device: torch.device) -> di
 def _over(model: Callable[[Tensor], Tensor], x: Tensor, device: torch.device) -> Tensor:
     """A model's output for all inputs, batch by batch."""
     return torch.cat([model(part.to(device)).cpu() for part in x.split(BATCH)])
-
-
-@torch.no_grad()
-def forward_seconds(
-    models: dict[str, nn.Module], x: Tensor, device: torch.device, rounds: int = 15
-) -> dict[str, float]:
-    """Median seconds of a forward pass of each model, taken in turn so that a busy moment hits all alike."""
-    x = x.to(device)
-    taken: dict[str, list[float]] = {name: [] for name in models}
-    for k in range(rounds + 2):  # the first two warm up
-        for name, model in models.items():
-            start = time.perf_counter()
-            model.to(device)(x).cpu()
-            if k >= 2:
-                taken[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in taken.items()}
 
 
 def judge(run: Run, architecture: Architecture, split: Split) -> dict[str, dict[str, float]]:

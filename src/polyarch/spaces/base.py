@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from polyarch.architecture import Architecture, Decision
@@ -16,7 +16,7 @@ from polyarch.data.task import TaskShape
 from polyarch.distributions.base import Distribution
 from polyarch.errors import PolyarchError, unknown
 from polyarch.settings import check_types
-from polyarch.spaces.cost import Cost, cost_of
+from polyarch.spaces.cost import Cost, CostTable, cost_of
 from polyarch.spaces.graph import Edge, Graph, Node
 
 
@@ -87,6 +87,10 @@ class Supernet(nn.Module, ABC):
             [repeats, batch, outputs], with a second axis [repeats, options, batch, outputs] under `All`.
         """
 
+    def outputs(self, x: Tensor, view: View) -> tuple[Tensor, ...]:
+        """What `forward` gives, and after it, when training, what auxiliary towers say; each like `forward`'s."""
+        return (self(x, view),)
+
     @abstractmethod
     def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
         """The weights and buffers of one architecture, under the names `space.build(architecture)` uses."""
@@ -111,6 +115,17 @@ class Supernet(nn.Module, ABC):
         for module in self.modules():
             if isinstance(module, Drawn):
                 module.draw(generators)
+
+
+def one_hot(choices: Tensor, options: int) -> Tensor:
+    """True where an option is the chosen one: [...] -> [..., options]."""
+    # Not torch's own, which reads the choices back to check them; a captured step must not.
+    return choices.unsqueeze(-1) == torch.arange(options, device=choices.device)
+
+
+def _added(parts: list[Tensor], like: Tensor) -> Tensor:
+    """The sum of tensors shaped like `like`; zeros where there are none."""
+    return torch.stack(parts).sum(0) if parts else torch.zeros_like(like)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,9 +160,27 @@ class Space(ABC):
     def check(self, shape: TaskShape) -> None:
         """Raises when the space has no networks for such inputs."""
 
+    def uses(self, decision: int, option: int) -> tuple[tuple[int, int], ...]:
+        """Which options of which `mixing` simplices a decision's option switches on; by default itself."""
+        return ((decision, option),)
+
     def mix(self, choices: Tensor) -> tuple[Tensor, ...]:
-        """The `mixing` weights that stand for choices [n, decisions]: one tensor [n, options] a simplex, 0 or 1."""
-        return tuple(F.one_hot(choices[:, k], len(d)) for k, d in enumerate(self.decisions))
+        """The `mixing` weights of choices [n, decisions], one tensor [n, options] a simplex: how often each is used."""
+        hot = [one_hot(choices[:, k], len(d)) for k, d in enumerate(self.decisions)]
+        return tuple(
+            torch.stack([_added([hot[k][:, o] for k, o in users], choices[:, 0]) for users in simplex], -1)
+            for simplex in self._users
+        )
+
+    @cached_property
+    def _users(self) -> list[list[list[tuple[int, int]]]]:
+        """For every simplex and option of it, the (decision, option) pairs that switch it on."""
+        users: list[list[list[tuple[int, int]]]] = [[[] for _ in simplex.options] for simplex in self.mixing]
+        for k, decision in enumerate(self.decisions):
+            for o in range(len(decision)):
+                for simplex, option in self.uses(k, o):
+                    users[simplex][option].append((k, o))
+        return users
 
     def read_out(self, weights: Sequence[Tensor]) -> Tensor:
         """Discretises `mixing` weights [n, options] into choices [n, decisions]: the largest of each."""
@@ -198,6 +231,32 @@ class Space(ABC):
         with torch.device("meta"):
             module = self.evaluated().build(architecture, shape)
         return cost_of(module, shape.input)
+
+    def cost_table(self, shape: TaskShape) -> CostTable:
+        """What every option adds to the cost; by default measured on architectures that differ in one decision."""
+        choices = [0] * len(self.decisions)
+        base = self.cost(self.architecture(choices), shape)
+        options = {}
+        for k, decision in enumerate(self.decisions):
+            others = [[*choices[:k], option, *choices[k + 1 :]] for option in range(len(decision))]
+            costs = [self.cost(self.architecture(other), shape) for other in others]
+            options[decision.name] = [Cost(c.parameters - base.parameters, c.macs - base.macs) for c in costs]
+        return CostTable(base, options)
+
+    def usage(self, probs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        """How probable it is that each option of `mixing` is used, given the decisions' probabilities [..., options].
+
+        Decisions are independent: an option stays unused where none of them takes what switches it on.
+        """
+        rows = [probs[d.name] for d in self.decisions]
+
+        def used(users: list[tuple[int, int]]) -> Tensor:
+            unused = torch.ones_like(rows[0][..., 0])
+            for k in {k for k, _ in users}:
+                unused = unused * (1 - _added([rows[k][..., o] for j, o in users if j == k], rows[0][..., 0]))
+            return 1 - unused
+
+        return tuple(torch.stack([used(users) for users in simplex], -1) for simplex in self._users)
 
     def canonical(self, architecture: Architecture) -> str:
         """A text that is the same for architectures that are the same network, differently written."""

@@ -1,16 +1,31 @@
-"""What one network costs."""
+"""What a network costs, and what belief over architectures is expected to cost."""
 
 from __future__ import annotations
 
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from polyarch.errors import PolyarchError
+from polyarch.spaces.choice import picking, places
+
+if TYPE_CHECKING:
+    from polyarch.data.task import TaskShape
+    from polyarch.distributions.base import Distribution
+    from polyarch.spaces.base import Space
+
+AUXILIARY = "auxiliary."
+"""What the parameters of an auxiliary tower begin with: it helps training and is not part of the network in use."""
+
 
 @dataclass(frozen=True)
 class Cost:
-    """Parameters, and multiply-accumulates of convolutions and linear layers for one example."""
+    """Parameters, and multiply-accumulates of convolutions and linear layers for one example; a bias is one more."""
 
     parameters: int
     macs: int
@@ -18,16 +33,24 @@ class Cost:
 
 def cost_of(module: nn.Module, input_shape: tuple[int, ...]) -> Cost:
     """Counts by running `module` once on its own device (the meta device does, and holds no memory)."""
-    macs = 0
+    macs = _macs(module, input_shape)
+    parameters = sum(p.numel() for name, p in module.named_parameters() if not name.startswith(AUXILIARY))
+    return Cost(parameters, sum(macs.values()))
 
-    def count(layer: nn.Module, _: tuple[Tensor, ...], output: Tensor) -> None:
-        nonlocal macs
-        if isinstance(layer, nn.Conv2d):
-            macs += output[0].numel() * layer.weight[0].numel()
-        elif isinstance(layer, nn.Linear):
-            macs += output[0].numel() * layer.in_features
 
-    hooks = [m.register_forward_hook(count) for m in module.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+def _macs(module: nn.Module, input_shape: tuple[int, ...]) -> dict[str, int]:
+    """Multiply-accumulates of every convolution and linear layer, by its path, in one pass in evaluation mode."""
+    macs: dict[str, int] = {}
+    hooks = []
+    for path, layer in module.named_modules():
+        if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Linear):
+
+            def count(layer: nn.Module, _: tuple[Tensor, ...], output: Tensor, path: str = path) -> None:
+                weight, bias = layer.weight, layer.bias
+                assert isinstance(weight, Tensor)
+                macs[path] = macs.get(path, 0) + output[0].numel() * (weight[0].numel() + (bias is not None))
+
+            hooks.append(layer.register_forward_hook(count))
     parameters = list(module.parameters())
     device = parameters[0].device if parameters else torch.device("cpu")
     training = module.training
@@ -38,4 +61,84 @@ def cost_of(module: nn.Module, input_shape: tuple[int, ...]) -> Cost:
         module.train(training)
         for hook in hooks:
             hook.remove()
-    return Cost(sum(p.numel() for p in parameters), macs)
+    return macs
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Belief's cost.
+
+
+@dataclass(frozen=True)
+class CostTable:
+    """What a network has in any case, and what every option adds: the cost of an architecture is their sum."""
+
+    base: Cost
+    options: Mapping[str, Sequence[Cost]]
+    """By the names of the space's `mixing`."""
+
+
+@dataclass(frozen=True)
+class ExpectedCost:
+    """Mean cost under belief: tensors [...] through which gradients flow."""
+
+    parameters: Tensor
+    macs: Tensor
+
+
+def expected_cost(space: Space, belief: Distribution, shape: TaskShape) -> ExpectedCost:
+    """The cost that belief expects: exact, since decisions are independent and every option adds its own."""
+    table = space.cost_table(shape)
+    used = space.usage(belief.probs())
+
+    def expected(part: str) -> Tensor:
+        whole = torch.full_like(used[0][..., 0], getattr(table.base, part), dtype=torch.float64)
+        for simplex, probability in zip(space.mixing, used, strict=True):
+            each = torch.tensor([getattr(cost, part) for cost in table.options[simplex.name]], device=whole.device)
+            whole = whole + (probability.double() * each).sum(-1)
+        return whole
+
+    return ExpectedCost(expected("parameters"), expected("macs"))
+
+
+def choice_costs(make: Callable[[], nn.Module], space: Space, shape: TaskShape) -> CostTable:
+    """The table of a network with open places, by one pass in which every option runs, without memory for weights."""
+    with torch.device("meta"):
+        network = make()
+        found = places(network)
+        everything = {d.name: torch.ones(len(d), 1, 1) for d in space.mixing}
+    if any(inner.startswith(f"{outer}.options.") for inner in found for outer in found):
+        raise PolyarchError("a Choice is inside an option of another, so costs do not add up; count one network a time")
+    with picking(found, everything):
+        macs = _macs(network, shape.input)
+    sizes = {name: p.numel() for name, p in network.named_parameters() if not name.startswith(AUXILIARY)}
+    options = {d.name: [[0, 0] for _ in d.options] for d in space.mixing}
+    base = [0, 0]
+    for part, counts in enumerate((sizes, macs)):
+        for name, count in counts.items():
+            owner = next((path for path in found if name.startswith(f"{path}.options.")), None)
+            if owner is None:
+                base[part] += count
+            else:
+                option = int(name.removeprefix(f"{owner}.options.").partition(".")[0])
+                options[found[owner].name][option][part] += count
+    return CostTable(Cost(*base), {name: [Cost(*each) for each in rows] for name, rows in options.items()})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Time.
+
+
+@torch.no_grad()
+def forward_seconds(
+    models: Mapping[str, nn.Module], x: Tensor, device: torch.device, rounds: int = 15
+) -> dict[str, float]:
+    """Median seconds of a forward pass of each model, taken in turn so that a busy moment hits all alike."""
+    x = x.to(device)
+    taken: dict[str, list[float]] = {name: [] for name in models}
+    for k in range(rounds + 2):  # the first two warm up
+        for name, model in models.items():
+            start = time.perf_counter()
+            model.to(device)(x).cpu()
+            if k >= 2:
+                taken[name].append(time.perf_counter() - start)
+    return {name: statistics.median(seconds) for name, seconds in taken.items()}

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from polyarch.training import world
+
+Statistics = Literal["running", "batch"]
+"""What batch norm normalises by in evaluation mode."""
 
 
 def _draw_uniform(parameter: Tensor, fan_in: int, generators: Sequence[torch.Generator]) -> None:
@@ -48,34 +52,71 @@ class Linear(nn.Module):
 class Conv2d(nn.Module):
     """A convolution for every repeat: [batch, repeats * inputs, h, w] -> [batch, repeats * outputs, h', w']."""
 
-    def __init__(self, repeats: int, inputs: int, outputs: int, kernel: int, padding: int = 0) -> None:
+    def __init__(
+        self,
+        repeats: int,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        padding: int = 0,
+        dilation: int = 1,
+        groups: int = 1,
+        bias: bool = True,
+    ) -> None:
         """Makes room for the parameters; `draw` fills them."""
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(repeats, outputs, inputs, kernel, kernel))
-        self.bias = nn.Parameter(torch.zeros(repeats, outputs))
-        self.padding = padding
+        self.weight = nn.Parameter(torch.zeros(repeats, outputs, inputs // groups, kernel, kernel))
+        self.bias = nn.Parameter(torch.zeros(repeats, outputs)) if bias else None
+        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
 
     def draw(self, generators: Sequence[torch.Generator]) -> None:
         """Fresh weights, one generator a repeat."""
         fan_in = self.weight[0, 0].numel()
         _draw_uniform(self.weight, fan_in, generators)
-        _draw_uniform(self.bias, fan_in, generators)
+        if self.bias is not None:
+            _draw_uniform(self.bias, fan_in, generators)
 
     def forward(self, x: Tensor) -> Tensor:
         """[batch, repeats * inputs, h, w] -> [batch, repeats * outputs, h', w']."""
         return F.conv2d(
             x,
             self.weight.flatten(0, 1),
-            self.bias.flatten(),
-            padding=self.padding,
-            groups=self.weight.shape[0],
+            None if self.bias is None else self.bias.flatten(),
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.groups * len(self.weight),
         )
+
+
+class FoldedLinear(nn.Module):
+    """A linear layer with repeats folded: [batch, repeats * inputs] -> [batch, repeats * outputs]."""
+
+    def __init__(self, repeats: int, inputs: int, outputs: int) -> None:
+        """Makes room for the parameters; `draw` fills them."""
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(repeats, outputs, inputs))
+        self.bias = nn.Parameter(torch.zeros(repeats, outputs))
+
+    def draw(self, generators: Sequence[torch.Generator]) -> None:
+        """Fresh weights, one generator a repeat."""
+        _draw_uniform(self.weight, self.weight.shape[-1], generators)
+        _draw_uniform(self.bias, self.weight.shape[-1], generators)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, repeats * inputs] -> [batch, repeats * outputs]."""
+        x = x.unflatten(1, (len(self.weight), -1)).transpose(0, 1)
+        return torch.baddbmm(self.bias.unsqueeze(1), x, self.weight.transpose(1, 2)).transpose(0, 1).flatten(1)
 
 
 class BatchNorm(nn.Module):
     """The one batch norm of the library: every repeat's own, alike on one rank and on many.
 
-    Training uses batch statistics (of the global batch) and moves the running ones; evaluation uses the running ones.
+    Training uses batch statistics (of the global batch) and moves the running ones; evaluation uses the running ones,
+    or, with `statistics="batch"`, those of the batch: running ones of many architectures are no one's (`recalibrate`
+    makes them anew for a network taken out).
     With `options` > 0 the input has an axis of options, each normalised by its own batch statistics under one shared
     scale and shift; the running statistics are then kept per option, or, with `shared_statistics`, as one average that
     all options push in turn (what a plain batch norm called once an option does).
@@ -86,13 +127,23 @@ class BatchNorm(nn.Module):
     running_mean: Tensor
     running_var: Tensor
 
-    def __init__(self, repeats: int, channels: int, options: int = 0, shared_statistics: bool = False) -> None:
-        """Scale 1, shift 0, running mean 0 and variance 1."""
+    def __init__(
+        self,
+        repeats: int,
+        channels: int,
+        options: int = 0,
+        shared_statistics: bool = False,
+        *,
+        affine: bool = True,
+        statistics: Statistics = "running",
+    ) -> None:
+        """Scale 1, shift 0 (none without `affine`), running mean 0 and variance 1."""
         super().__init__()
         self.options = options
         self.shared_statistics = shared_statistics
-        self.weight = nn.Parameter(torch.ones(repeats, channels))
-        self.bias = nn.Parameter(torch.zeros(repeats, channels))
+        self.statistics = statistics
+        self.weight = nn.Parameter(torch.ones(repeats, channels)) if affine else None
+        self.bias = nn.Parameter(torch.zeros(repeats, channels)) if affine else None
         kept = (repeats, channels, options) if options and not shared_statistics else (repeats, channels)
         self.register_buffer("running_mean", torch.zeros(kept))
         self.register_buffer("running_var", torch.ones(kept))
@@ -106,7 +157,8 @@ class BatchNorm(nn.Module):
                 (self.running_mean, 0),
                 (self.running_var, 1),
             ):
-                value.fill_(start)
+                if value is not None:
+                    value.fill_(start)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalises [repeats, channels, batch] or [batch, repeats * channels, h, w]."""
@@ -129,6 +181,8 @@ class BatchNorm(nn.Module):
 
     def all_options(self, x: Tensor) -> Tensor:
         """Normalises [repeats, channels, options, batch], each option by itself, in one call."""
+        assert self.weight is not None
+        assert self.bias is not None
         weight = self.weight.unsqueeze(-1).expand(x.shape[:-1])
         bias = self.bias.unsqueeze(-1).expand(x.shape[:-1])
         if not self.shared_statistics:
@@ -149,16 +203,19 @@ class BatchNorm(nn.Module):
         return out
 
     def _normalise(
-        self, x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, momentum: float = 0.1
+        self, x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, momentum: float = 0.1
     ) -> Tensor:
         """[n, channels, ...]; the statistics' memory is changed in place when training."""
-        weight, bias = weight.reshape(-1), bias.reshape(-1)
+        weight = None if weight is None else weight.reshape(-1)
+        bias = None if bias is None else bias.reshape(-1)
         if self.training and world.size() > 1:
             return self._normalise_across_ranks(x, mean.view(-1), var.view(-1), weight, bias, momentum)
+        if not self.training and self.statistics == "batch":
+            return F.batch_norm(x, None, None, weight, bias, True, momentum, self.epsilon)
         return F.batch_norm(x, mean.view(-1), var.view(-1), weight, bias, self.training, momentum, self.epsilon)
 
     def _normalise_across_ranks(
-        self, x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, momentum: float
+        self, x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, momentum: float
     ) -> Tensor:
         axes = [d for d in range(x.dim()) if d != 1]
         shape = [1, -1] + [1] * (x.dim() - 2)
@@ -169,5 +226,7 @@ class BatchNorm(nn.Module):
         with torch.no_grad():
             mean.lerp_(batch_mean, momentum)
             var.lerp_(batch_var * count / (count - 1), momentum)
-        scale = weight * (batch_var + self.epsilon).rsqrt()
-        return centred * scale.view(shape) + bias.view(shape)
+        scale = (batch_var + self.epsilon).rsqrt()
+        if weight is None or bias is None:
+            return centred * scale.view(shape)
+        return centred * (weight * scale).view(shape) + bias.view(shape)

@@ -42,7 +42,7 @@ def check_space(space: Space, shape: TaskShape, *, architectures: int = 8, batch
             _check_architecture(both, x, architecture)
         _check_repeats(space, shape, both, x, tuple(sampled[0].tolist()))
     cost = space.cost(space.decode(sampled)[0], shape)
-    plain = space.build(space.decode(sampled)[0], shape)
+    plain = space.evaluated().build(space.decode(sampled)[0], shape)
     assert cost.parameters == sum(p.numel() for p in plain.parameters()), "cost must count the parameters of build"
 
 

@@ -1,0 +1,181 @@
+"""Supernets of networks with open places (`Choice`), under one rule for every view.
+
+A place is named after a simplex of the space's `mixing`. A view becomes a *pick* for every simplex, and the network is
+run once. `Folded` is for networks built with a kit, all repeats in one pass; `Looped` is for any `nn.Module`, one
+repeat after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from polyarch.architecture import Architecture
+from polyarch.data.task import TaskShape
+from polyarch.errors import PolyarchError
+from polyarch.spaces.base import Hard, PerExample, Soft, Space, Supernet, View
+from polyarch.spaces.choice import Mixed, Pick, Places, picking, places
+
+
+def sparse_picks(space: Space, choices: Sequence[int]) -> dict[str, tuple[tuple[int, float], ...]]:
+    """For every simplex the options that an architecture uses, with their weights; on the host alone."""
+    used: list[dict[int, float]] = [{} for _ in space.mixing]
+    for decision, choice in enumerate(choices):
+        for simplex, option in space.uses(decision, choice):
+            used[simplex][option] = used[simplex].get(option, 0.0) + 1
+    return {simplex.name: tuple(sorted(own.items())) for simplex, own in zip(space.mixing, used, strict=True)}
+
+
+def picks_of(space: Space, view: View, like: Tensor) -> Mapping[str, Pick]:
+    """What a view means for every simplex; dense weights have the type of `like`."""
+    if isinstance(view, Hard) and isinstance(view.choices, tuple):
+        return sparse_picks(space, view.choices)
+    if isinstance(view, Soft):
+        rows = [weights.T.unsqueeze(-1) for weights in view.weights]
+    elif isinstance(view, Hard):
+        assert isinstance(view.choices, Tensor)
+        rows = [weights.T.unsqueeze(-1) for weights in space.mix(view.choices)]
+    elif isinstance(view, PerExample):
+        mixed = space.mix(view.choices.flatten(0, 1))
+        rows = [weights.T.unflatten(1, view.choices.shape[:2]) for weights in mixed]
+    else:
+        raise PolyarchError(f"the space {space.name!r} is not nested: it does not run under {type(view).__name__}")
+    return {simplex.name: row.to(like.dtype) for simplex, row in zip(space.mixing, rows, strict=True)}
+
+
+def chosen_module(pick: Sequence[tuple[int, float]], make: Callable[[int], nn.Module]) -> nn.Module | None:
+    """What stands at a place in the network of one architecture; `make` makes an option's module.
+
+    One option of weight 1 stands for itself, none is no module, and anything else is their weighted sum.
+    """
+    if not pick:
+        return None
+    if len(pick) == 1 and pick[0][1] == 1:
+        return make(pick[0][0])
+    return Mixed([make(option) for option, _ in pick], [weight for _, weight in pick])
+
+
+def member_name(name: str, found: Places, picks: Mapping[str, Sequence[tuple[int, float]]]) -> str | None:
+    """What a supernet's tensor is called in the network of one architecture; None where that has it not.
+
+    Follows `chosen_module`: PLACE.options.K.REST is PLACE.REST there, or PLACE.parts.J.REST in a weighted sum.
+    """
+    for path in sorted(found, key=len, reverse=True):  # places inside options of others first
+        prefix = f"{path}.options."
+        if not name.startswith(prefix):
+            continue
+        option, _, rest = name.removeprefix(prefix).partition(".")
+        pick = picks[found[path].name]
+        position = [k for k, _ in pick].index(int(option)) if int(option) in dict(pick) else None
+        if position is None:
+            return None
+        alone = len(pick) == 1 and pick[0][1] == 1
+        name = f"{path}.{rest}" if alone else f"{path}.parts.{position}.{rest}"
+    return name
+
+
+def _member_state(supernet: Folded | Looped, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
+    picks = sparse_picks(supernet.space, architecture.choices)
+    state = {}
+    for name, value in supernet.network.state_dict().items():
+        member = member_name(name, supernet.places, picks)
+        if member is not None:
+            state[member] = value[repeat]
+    return state
+
+
+class Folded(Supernet):
+    """A network built with the `Batched` kit: repeats are folded into channels and run in one pass."""
+
+    views: ClassVar[frozenset[type]] = frozenset({Hard, PerExample, Soft})
+
+    def __init__(self, space: Space, shape: TaskShape, repeats: int, network: nn.Module) -> None:
+        """Takes the network over; `reset` draws its weights."""
+        super().__init__()
+        self.space, self.shape, self.repeats = space, shape, repeats
+        self.network = network
+        self.places = places(network)
+
+    def forward(self, x: Tensor, view: View) -> Tensor:
+        """See `Supernet.forward`."""
+        return self.outputs(x, view)[0]
+
+    def outputs(self, x: Tensor, view: View) -> tuple[Tensor, ...]:
+        """See `Supernet.outputs`."""
+        with picking(self.places, picks_of(self.space, view, x)):
+            found = self.network(x.transpose(0, 1).flatten(1, 2))
+        return tuple(y.unflatten(1, (self.repeats, -1)).transpose(0, 1) for y in _several(found))
+
+    def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
+        """See `Supernet.member_state`."""
+        state = _member_state(self, architecture, repeat)
+        # torch.nn counts batches, our batch norm does not need to.
+        means = [name for name in state if name.endswith("running_mean")]
+        return state | {f"{name.removesuffix('running_mean')}num_batches_tracked": torch.tensor(0) for name in means}
+
+
+class Looped(Supernet):
+    """Any module, with its weights stacked over repeats and run for one repeat after another."""
+
+    views: ClassVar[frozenset[type]] = frozenset({Hard, PerExample, Soft})
+
+    def __init__(self, space: Space, shape: TaskShape, repeats: int, make: Callable[[], nn.Module]) -> None:
+        """Makes room for the weights; `reset` draws them.
+
+        Args:
+            space: whose supernet it is.
+            shape: what the networks are built for.
+            repeats: how many.
+            make: makes the module, its first weights drawn from torch's own chance.
+        """
+        super().__init__()
+        self.space, self.shape, self.repeats = space, shape, repeats
+        self._make = make
+        with torch.random.fork_rng(devices=[]):
+            self.network = make()
+        for module in self.network.modules():
+            for name, value in module.named_parameters(recurse=False):
+                stacked = value.detach().expand(repeats, *value.shape).clone()
+                setattr(module, name, nn.Parameter(stacked, requires_grad=value.requires_grad))
+            for name, buffer in module.named_buffers(recurse=False):
+                setattr(module, name, buffer.expand(repeats, *buffer.shape).clone())
+        self.places = places(self.network)
+
+    def reset(self, generators: Sequence[torch.Generator]) -> None:
+        """Makes the module anew for each repeat, with torch's chance seeded from the repeat's generator."""
+        own = self.network.state_dict()
+        for repeat, generator in enumerate(generators):
+            seed = int(torch.randint(2**62, (), generator=generator))
+            with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+                torch.manual_seed(seed)
+                fresh = self._make().state_dict()
+            for name, value in fresh.items():
+                own[name][repeat].copy_(value)
+
+    def forward(self, x: Tensor, view: View) -> Tensor:
+        """See `Supernet.forward`."""
+        return self.outputs(x, view)[0]
+
+    def outputs(self, x: Tensor, view: View) -> tuple[Tensor, ...]:
+        """See `Supernet.outputs`."""
+        picks = picks_of(self.space, view, x)
+        tensors = dict(self.network.named_parameters()) | dict(self.network.named_buffers())
+        found = []
+        for repeat in range(self.repeats):
+            own = {name: p[:, repeat : repeat + 1] if isinstance(p, Tensor) else p for name, p in picks.items()}
+            with picking(self.places, own):
+                weights = {name: value[repeat] for name, value in tensors.items()}
+                found.append(_several(functional_call(self.network, weights, x[repeat])))
+        return tuple(torch.stack(parts) for parts in zip(*found, strict=True))
+
+    def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
+        """See `Supernet.member_state`."""
+        return _member_state(self, architecture, repeat)
+
+
+def _several(output: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return output if isinstance(output, tuple) else (output,)
