@@ -87,8 +87,17 @@ class Supernet(nn.Module, ABC):
             [repeats, batch, outputs], with a second axis [repeats, options, batch, outputs] under `All`.
         """
 
-    def outputs(self, x: Tensor, view: View) -> tuple[Tensor, ...]:
-        """What `forward` gives, and after it, when training, what auxiliary towers say; each like `forward`'s."""
+    drop_paths: tuple[str, ...] = ()
+    """Names of the places that training may leave out (drop path), if the space has any."""
+
+    def outputs(self, x: Tensor, view: View, kept: Mapping[str, Tensor] | None = None) -> tuple[Tensor, ...]:
+        """What `forward` gives, and after it, when training, what auxiliary towers say; each like `forward`'s.
+
+        Args:
+            x: as for `forward`.
+            view: as for `forward`.
+            kept: for `drop_paths`, weights [repeats, batch] by which their values are multiplied.
+        """
         return (self(x, view),)
 
     @abstractmethod

@@ -73,6 +73,20 @@ class Gate(Open):
         return weighted(calls, self.pick)
 
 
+class DropPath(Open):
+    """A value that training leaves out now and then, example by example; otherwise it does nothing.
+
+    It draws nothing itself: whoever trains passes weights a place, 0 or 1 / (1 - rate), to `Supernet.outputs`. Places of
+    one name are left out together.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The value times its weight."""
+        [part] = weighted([lambda: x], self.pick)
+        assert part is not None
+        return part
+
+
 def weighted(calls: Sequence[Callable[[], Tensor]], pick: Pick) -> list[Tensor | None]:
     """The options' values times their weights; None for one that does not run."""
     if isinstance(pick, Tensor):
@@ -132,9 +146,9 @@ def places(network: nn.Module) -> Places:
 
 @contextmanager
 def picking(found: Places, picks: Mapping[str, Pick]) -> Iterator[None]:
-    """Opens every place as its name's pick says, for one pass."""
+    """Opens every place as its name's pick says, for one pass; a value is left out only where that is asked for."""
     for place in found.values():
-        place.pick = picks[place.name]
+        place.pick = picks.get(place.name, FIRST) if isinstance(place, DropPath) else picks[place.name]
     try:
         yield
     finally:

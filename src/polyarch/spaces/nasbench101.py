@@ -88,7 +88,8 @@ class Graph101:
         """The pruned cell with its vertices in the order in which the benchmark trained it; isomorphic cells agree.
 
         The benchmark enumerates cells by their edges, read as the digits of a number of which the last edge into the
-        output is the first digit, then by their operations. Of the orders of a cell it trained the one met first.
+        output is the first digit, then by their operations. Of the orders of a cell it trained the one met first, as
+        the parameter counts on record show; the cells on record may be written in another order.
         """
         cell = self.pruned()
         last = len(cell.ops) - 1

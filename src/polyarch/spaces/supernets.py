@@ -18,7 +18,7 @@ from polyarch.architecture import Architecture
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Hard, PerExample, Soft, Space, Supernet, View
-from polyarch.spaces.choice import Mixed, Pick, Places, picking, places
+from polyarch.spaces.choice import DropPath, Mixed, Pick, Places, picking, places
 
 
 def sparse_picks(space: Space, choices: Sequence[int]) -> dict[str, tuple[tuple[int, float], ...]]:
@@ -99,14 +99,15 @@ class Folded(Supernet):
         self.space, self.shape, self.repeats = space, shape, repeats
         self.network = network
         self.places = places(network)
+        self.drop_paths = _drop_paths(self.places)
 
     def forward(self, x: Tensor, view: View) -> Tensor:
         """See `Supernet.forward`."""
         return self.outputs(x, view)[0]
 
-    def outputs(self, x: Tensor, view: View) -> tuple[Tensor, ...]:
+    def outputs(self, x: Tensor, view: View, kept: Mapping[str, Tensor] | None = None) -> tuple[Tensor, ...]:
         """See `Supernet.outputs`."""
-        with picking(self.places, picks_of(self.space, view, x)):
+        with picking(self.places, _picks(self.space, view, x, kept)):
             found = self.network(x.transpose(0, 1).flatten(1, 2))
         return tuple(y.unflatten(1, (self.repeats, -1)).transpose(0, 1) for y in _several(found))
 
@@ -144,6 +145,7 @@ class Looped(Supernet):
             for name, buffer in module.named_buffers(recurse=False):
                 setattr(module, name, buffer.expand(repeats, *buffer.shape).clone())
         self.places = places(self.network)
+        self.drop_paths = _drop_paths(self.places)
 
     def reset(self, generators: Sequence[torch.Generator]) -> None:
         """Makes the module anew for each repeat, with torch's chance seeded from the repeat's generator."""
@@ -160,9 +162,9 @@ class Looped(Supernet):
         """See `Supernet.forward`."""
         return self.outputs(x, view)[0]
 
-    def outputs(self, x: Tensor, view: View) -> tuple[Tensor, ...]:
+    def outputs(self, x: Tensor, view: View, kept: Mapping[str, Tensor] | None = None) -> tuple[Tensor, ...]:
         """See `Supernet.outputs`."""
-        picks = picks_of(self.space, view, x)
+        picks = _picks(self.space, view, x, kept)
         tensors = dict(self.network.named_parameters()) | dict(self.network.named_buffers())
         found = []
         for repeat in range(self.repeats):
@@ -175,6 +177,14 @@ class Looped(Supernet):
     def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
         """See `Supernet.member_state`."""
         return _member_state(self, architecture, repeat)
+
+
+def _picks(space: Space, view: View, x: Tensor, kept: Mapping[str, Tensor] | None) -> dict[str, Pick]:
+    return {**picks_of(space, view, x), **{name: weight.unsqueeze(0) for name, weight in (kept or {}).items()}}
+
+
+def _drop_paths(found: Places) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(place.name for place in found.values() if isinstance(place, DropPath)))
 
 
 def _several(output: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
