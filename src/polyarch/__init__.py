@@ -6,16 +6,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from polyarch import data, distributions, methods, selection, spaces, uncertainty
+    from polyarch import data, distributions, methods, selection, spaces, tables, uncertainty
     from polyarch.architecture import Architecture, Decision
     from polyarch.errors import PolyarchError
     from polyarch.runs.run import Run, open_run
     from polyarch.runs.search import search
+    from polyarch.spaces.choice import Choice
+    from polyarch.spaces.module import ModuleSpace
 
 __version__ = "0.1.0"
 __all__ = [
     "Architecture",
+    "Choice",
     "Decision",
+    "ModuleSpace",
     "PolyarchError",
     "Run",
     "data",
@@ -25,12 +29,15 @@ __all__ = [
     "search",
     "selection",
     "spaces",
+    "tables",
     "uncertainty",
 ]
 
 _HOMES = {
     "Architecture": "polyarch.architecture",
+    "Choice": "polyarch.spaces.choice",
     "Decision": "polyarch.architecture",
+    "ModuleSpace": "polyarch.spaces.module",
     "PolyarchError": "polyarch.errors",
     "Run": "polyarch.runs.run",
     "open_run": "polyarch.runs.run",

@@ -34,6 +34,8 @@ _LDN_IMAGES = {
 
 SPACES = {
     "depth": Entry("polyarch.spaces.depth:ResidualDepth", "how deep a residual network should be"),
+    "nasbench201": Entry("polyarch.spaces.nasbench201:NasBench201", "an operation an edge of a cell of four nodes"),
+    "module": Entry("polyarch.spaces.module:ModuleSpace", "choices in a model of your own: --space my_model:Network"),
 }
 METHODS = {
     "variational-depth": Entry(
@@ -58,6 +60,36 @@ METHODS = {
         "polyarch.methods.fixed_depth:FixedDepth", "the same as the paper trains it on images", _LDN_IMAGES
     ),
 }
+_NASBENCH201 = {
+    "stop": "never",
+    "epochs": 200,
+    "batch_size": 256,
+    "rate": 0.1,
+    "nesterov": True,
+    "weight_decay": 5e-4,
+    "crop": 4,
+    "flip": True,
+}  # the benchmark's recipe
+_DARTS = {
+    "stop": "never",
+    "epochs": 600,
+    "batch_size": 96,
+    "rate": 0.025,
+    "weight_decay": 3e-4,
+    "clip": 5.0,
+    "crop": 4,
+    "flip": True,
+    "cutout": 16,
+    "auxiliary": 0.4,
+    "drop_path": 0.2,
+}  # the evaluation protocol of the DARTS code
+_STANDALONE = "polyarch.methods.standalone:Standalone"
+METHODS |= {
+    "standalone": Entry(_STANDALONE, "one network, trained alone (`polyarch train`)"),
+    "standalone-darts": Entry(_STANDALONE, "the same by the evaluation protocol of DARTS", _DARTS),
+    "standalone-nasbench201": Entry(_STANDALONE, "the same as NAS-Bench-201 trained its cells", _NASBENCH201),
+    "standalone-nasbench201-12": Entry(_STANDALONE, "its short recipe, 12 epochs", {**_NASBENCH201, "epochs": 12}),
+}
 SCORES = {
     "parameters": Entry("polyarch.scores.parameters:Parameters", "how many parameters a candidate has"),
 }
@@ -65,13 +97,28 @@ KINDS = {"space": SPACES, "method": METHODS, "score": SCORES}
 
 
 def find(kind: str, name: str) -> tuple[type[Any], dict[str, Any]]:
-    """The class and preset settings behind a name, or behind `package.module:name` for a class of your own."""
+    """The class and preset settings behind a name, or behind `package.module:name` for one of your own.
+
+    A space's name may also lead to what makes a module with choices in it.
+    """
     entries = KINDS[kind]
     if name in entries:
-        return _load(entries[name].path, kind), dict(entries[name].settings)
-    if ":" in name:
-        return _load(name, kind), {}
-    raise unknown(kind, name, entries)
+        return load(entries[name].path, kind), dict(entries[name].settings)
+    if ":" not in name:
+        raise unknown(kind, name, entries)
+    found = load(name, kind)
+    if kind == "space" and _makes_a_module(found):
+        return find("space", "module")[0], {"factory": name}
+    if not isinstance(found, type):
+        raise PolyarchError(f"{name!r} is not a class; write {kind}s as package.module:ClassName")
+    return found, {}
+
+
+def _makes_a_module(found: Any) -> bool:
+    """Whether a space's name leads to a function, or to a class of networks: a model with choices in it."""
+    from torch import nn
+
+    return issubclass(found, nn.Module) if isinstance(found, type) else callable(found)
 
 
 def name_of(kind: str, cls: type[Any]) -> str:
@@ -81,7 +128,8 @@ def name_of(kind: str, cls: type[Any]) -> str:
     return plain[0] if plain else path
 
 
-def _load(path: str, kind: str) -> type[Any]:
+def load(path: str, kind: str) -> Any:
+    """What `package.module:name` names."""
     module_name, _, name = path.partition(":")
     try:
         module = import_module(module_name)
@@ -95,7 +143,4 @@ def _load(path: str, kind: str) -> type[Any]:
         ) from None
     if not hasattr(module, name):
         raise PolyarchError(f"module {module_name!r} has no {name!r}; write {kind}s as package.module:ClassName")
-    found = getattr(module, name)
-    if not isinstance(found, type):
-        raise PolyarchError(f"{path!r} is not a class; write {kind}s as package.module:ClassName")
-    return found
+    return getattr(module, name)

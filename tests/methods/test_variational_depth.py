@@ -225,4 +225,4 @@ def test_only_the_kept_blocks_are_in_the_model(tmp_path, spirals):
     depth = run.architecture.choices[0]
     assert 0 < depth < 6
     assert len(run.model()[1].blocks) == depth
-    assert len(run.ensemble().supernet.blocks) == depth
+    assert len(run.ensemble().networks.supernet.blocks) == depth

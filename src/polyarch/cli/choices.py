@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from inspect import isabstract
+from types import MappingProxyType
 from typing import Any
 
 from polyarch import catalogue
@@ -36,8 +37,14 @@ class Choices:
     search: SearchSettings
 
 
-def choose(space: str, method: str, data: str, assignments: Sequence[str]) -> Choices:
-    """Makes everything from names and `NAME=VALUE` texts."""
+def choose(
+    space: str,
+    method: str,
+    data: str,
+    assignments: Sequence[str],
+    presets: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> Choices:
+    """Makes everything from names and `NAME=VALUE` texts; `presets` are settings by group that these may change."""
     space_class, space_preset = find("space", space)
     method_class, method_preset = find("method", method)
     groups = {
@@ -47,12 +54,20 @@ def choose(space: str, method: str, data: str, assignments: Sequence[str]) -> Ch
         "search": SearchSettings,
     }
     given = assign(groups, assignments)
+    given = {group: {**presets.get(group, {}), **values} for group, values in given.items()}
     return Choices(
         space=space_class(**{**space_preset, **given["space"]}),
         method=method_class(**{**method_preset, **given["method"]}),
         source=source_from(data, given["data"]),
         search=SearchSettings(**given["search"]),
     )
+
+
+def make_space(name: str, assignments: Sequence[str]) -> Space:
+    """A space alone, from its name and `NAME=VALUE` texts."""
+    cls, preset = find("space", name)
+    space: Space = cls(**{**preset, **assign({"space": cls}, assignments)["space"]})
+    return space
 
 
 def find(kind: str, name: str) -> tuple[type[Any], dict[str, Any]]:

@@ -8,6 +8,8 @@ from typing import NoReturn
 
 import typer
 
+from polyarch.cli import table
+from polyarch.cli.cost import cost
 from polyarch.cli.doctor import doctor
 from polyarch.cli.evaluate import evaluate
 from polyarch.cli.listing import list_all
@@ -15,6 +17,7 @@ from polyarch.cli.predict import predict
 from polyarch.cli.report import report
 from polyarch.cli.search import search
 from polyarch.cli.show import show
+from polyarch.cli.train import train
 from polyarch.errors import PolyarchError
 
 app = typer.Typer(
@@ -25,8 +28,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("list")(list_all)
-for verb in (doctor, search, show, evaluate, predict, report):
+for verb in (doctor, cost, search, show, train, evaluate, predict, report):
     app.command()(verb)
+app.add_typer(table.app)
 
 
 def run() -> None:

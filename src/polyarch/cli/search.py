@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,11 +43,18 @@ def search(
 ) -> None:
     """Learn a distribution over architectures and the weights that go with it, and write a report."""
     flags = {"space": space, "method": method, "data": data, "seed": seed, "repeats": repeats, "device": device}
+    with interruptible(out, baselines):
+        begin_or_go_on = go_on if resume else _begin
+        begin_or_go_on(out, flags, settings, _depths(baselines))
+        finish(out, as_json)
+
+
+@contextmanager
+def interruptible(out: Path, baselines: str = "") -> Iterator[None]:
+    """Joins the other ranks, if any, and says how to go on where Ctrl-C ends it."""
     try:
         _join_ranks()
-        begin_or_go_on = _go_on if resume else _begin
-        begin_or_go_on(out, flags, settings, _depths(baselines))
-        _finish(out, as_json)
+        yield
     except KeyboardInterrupt:
         print(f"polyarch: interrupted; {_how_to_go_on(out, baselines)}", file=sys.stderr)
         raise typer.Exit(130) from None
@@ -76,7 +85,8 @@ def _begin(out: Path, flags: dict[str, Any], settings: list[str], depths: list[i
     _train_baselines(out, baselines)
 
 
-def _go_on(out: Path, flags: dict[str, Any], settings: list[str], depths: list[int]) -> None:
+def go_on(out: Path, flags: dict[str, Any], settings: list[str], depths: list[int]) -> None:
+    """Resumes the run in a folder; a flag may repeat what it was told, not change it."""
     from polyarch.cli.progress import watching
     from polyarch.runs import search as searching
     from polyarch.runs.config import Config
@@ -91,7 +101,7 @@ def _go_on(out: Path, flags: dict[str, Any], settings: list[str], depths: list[i
     _train_baselines(out, baselines)
 
 
-def _finish(out: Path, as_json: bool) -> None:
+def finish(out: Path, as_json: bool) -> None:
     """Writes the report and says what was found."""
     from polyarch.cli.report import write
     from polyarch.cli.show import show_runs

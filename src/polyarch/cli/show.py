@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ROWS = (
     ("test", "selected network"),
-    ("test_ensemble", "mixture, pruned"),
+    ("test_ensemble", "mixture"),
     ("test_unpruned", "mixture, unpruned"),
 )
 
@@ -36,13 +36,14 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
         )
         return
     for result in found:
-        cost = result["cost"]
         print(
             f"{result['architecture']} of space {result['space']} for {result['data']} by {result['method']}, "
-            f"seed {result['seed']}:\n  {cost['selected']['parameters']:,} of {cost['largest']['parameters']:,} "
-            f"parameters kept, {result['forward_seconds']['saving']:.0%} of the forward time saved"
+            f"seed {result['seed']}:\n  {_size(result)}"
         )
-    rows = {label: [r["metrics"][key] for r in found] for key, label in ROWS if key in found[0]["metrics"]}
+    measured = found[0]["metrics"]
+    rows = {label: [r["metrics"][key] for r in found] for key, label in ROWS if key in measured}
+    if "test_unpruned" in measured:
+        rows = {"mixture, pruned" if label == "mixture" else label: figures for label, figures in rows.items()}
     for baseline in baselines(folder):
         results = [run.result for run in baseline]
         if "test" in results[0]["metrics"]:
@@ -50,6 +51,16 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
     if rows:
         print()
         print_figures("on test data", rows)
+
+
+def _size(result: dict[str, Any]) -> str:
+    cost, seconds = result["cost"], result["forward_seconds"]
+    if "largest" not in cost:
+        return f"{cost['selected']['parameters']:,} parameters, {cost['selected']['macs']:,} multiply-accumulates"
+    return (
+        f"{cost['selected']['parameters']:,} of {cost['largest']['parameters']:,} parameters kept, "
+        f"{seconds['saving']:.0%} of the forward time saved"
+    )
 
 
 def baselines(folder: Path) -> list[list[Run]]:

@@ -2,6 +2,18 @@
 
 from polyarch.methods.base import Batch, Feed, Info, Method, Problem, Stage, State
 from polyarch.methods.fixed_depth import FixedDepth
+from polyarch.methods.standalone import Standalone
 from polyarch.methods.variational_depth import VariationalDepth
 
-__all__ = ["Batch", "Feed", "FixedDepth", "Info", "Method", "Problem", "Stage", "State", "VariationalDepth"]
+__all__ = [
+    "Batch",
+    "Feed",
+    "FixedDepth",
+    "Info",
+    "Method",
+    "Problem",
+    "Stage",
+    "Standalone",
+    "State",
+    "VariationalDepth",
+]

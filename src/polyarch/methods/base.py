@@ -39,6 +39,8 @@ class Problem:
     likelihood: Likelihood
     prior: Distribution
     data: Mapping[str, Examples]
+    black: Tensor | None = None
+    """Of images: what a black pixel is after standardising, [channels, 1, 1]."""
 
     @property
     def repeats(self) -> int:

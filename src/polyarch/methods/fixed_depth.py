@@ -15,6 +15,7 @@ from polyarch.methods.base import Feed, Info, Method, Problem, Stage, State, gra
 from polyarch.spaces.base import Hard, Space
 from polyarch.spaces.depth import ResidualDepth
 from polyarch.training import world
+from polyarch.training.judging import judged
 from polyarch.training.optimisers import check_sgd, dropped, momentum_buffers, sgd
 from polyarch.training.streams import Streams
 
@@ -84,19 +85,9 @@ class FixedDepth(Method):
         examples = batch.y.shape[-1] * world.size()
         return Info({"log_likelihood": fit.detach()}, forward=examples, backward=examples)
 
-    @torch.no_grad()
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
-        """Mean log-likelihood, which is the objective too, and the everyday measure."""
-        problem.supernet.eval()
-        count = len(problem.data[split])
-        fit = torch.zeros(problem.repeats, dtype=torch.float64, device=problem.data[split].y.device)
-        measured = torch.zeros_like(fit)
-        for batch in problem.passes(split):
-            outputs = problem.supernet(batch.x, self._view(problem))
-            fit += problem.likelihood.log_likelihood(outputs, batch.y).sum(-1, dtype=torch.float64)
-            measured += problem.likelihood.measured(outputs, batch.y).sum(-1)
-        mean = fit / count
-        return {"objective": mean, "log_likelihood": mean, problem.likelihood.measure: measured / count}
+        """See `judged`."""
+        return judged(problem, self._view(problem), split)
 
     def _view(self, problem: Problem) -> Hard:
         return Hard((len(problem.space.decisions[0]) - 1,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,8 @@ class Config:
     repeats: int
     device: str
     versions: dict[str, str]
+    inherit: str = ""
+    """The folder of the run whose weights it starts from."""
     format: int = FORMAT
 
     def write(self, folder: Path) -> None:
@@ -100,7 +102,8 @@ class Config:
 def _made(kind: str, described: dict[str, Any]) -> Any:
     """The space or method that a config describes."""
     cls, _ = catalogue.find(kind, described["name"])
-    check_names(cls, list(described["settings"]))
+    data = {field.name for field in fields(cls) if not field.kw_only}
+    check_names(cls, [name for name in described["settings"] if name not in data])
     return cls(**described["settings"])
 
 

@@ -45,17 +45,17 @@ def _over(model: Callable[[Tensor], Tensor], x: Tensor, device: torch.device) ->
 
 
 def judge(run: Run, architecture: Architecture, split: Split) -> dict[str, dict[str, float]]:
-    """The network of an architecture, the mixture cut there, and the whole mixture, on a split."""
-    likelihood = run.config.likelihood()
-    return {
-        "selected": judge_model(run.model(architecture), split, likelihood, run.device),
-        "ensemble": judge_ensemble(run.ensemble(architecture), split, run.device),
-        "unpruned": judge_ensemble(run.ensemble(largest(run)), split, run.device),
-    }
+    """The network of an architecture and the mixture (where nested, cut there and whole), on a split."""
+    found = {"selected": judge_model(run.model(architecture), split, run.config.likelihood(), run.device)}
+    if run.space.nested or run.space.count() > 1:
+        found["ensemble"] = judge_ensemble(run.ensemble(architecture), split, run.device)
+    if run.space.nested:
+        found["unpruned"] = judge_ensemble(run.ensemble(largest(run)), split, run.device)
+    return found
 
 
 def largest(run: Run) -> Architecture:
-    """The last option of every decision: the deepest network of the depth space."""
+    """Of a nested space, the architecture that contains all others: the deepest network of the depth space."""
     return run.space.architecture([len(d) - 1 for d in run.space.decisions])
 
 
@@ -65,11 +65,12 @@ def results(run: Run, task: Task) -> dict[str, Any]:
     for name, split in (("valid", task.valid), ("test", task.test)):
         if split is not None:
             judged = judge(run, run.architecture, split)
-            metrics |= {name: judged["selected"]}
-            metrics |= {f"{name}_{key}": judged[key] for key in ("ensemble", "unpruned")}
-    seconds = forward_seconds(
-        {"selected": run.model(), "largest": run.model(largest(run))}, task.train.x[:512], run.device
-    )
+            metrics |= {name if key == "selected" else f"{name}_{key}": found for key, found in judged.items()}
+    shown = {"selected": run.architecture} | ({"largest": largest(run)} if run.space.nested else {})
+    models = {name: run.model(architecture) for name, architecture in shown.items()}
+    seconds = forward_seconds(models, task.train.x[:512], run.device)
+    if run.space.nested:
+        seconds["saving"] = 1 - seconds["selected"] / seconds["largest"]
     history = run.history()
     result: dict[str, Any] = {
         "run": str(run.folder),
@@ -83,12 +84,9 @@ def results(run: Run, task: Task) -> dict[str, Any]:
             "entropy": run.distribution.entropy().item(),
         },
         "metrics": metrics,
-        "cost": {
-            name: vars(run.space.cost(architecture, task.shape))
-            for name, architecture in (("selected", run.architecture), ("largest", largest(run)))
-        },
+        "cost": {name: vars(run.space.cost(architecture, task.shape)) for name, architecture in shown.items()},
         "budget": {"forward": history[-1]["forward"], "backward": history[-1]["backward"]},
-        "forward_seconds": {**seconds, "saving": 1 - seconds["selected"] / seconds["largest"]},
+        "forward_seconds": seconds,
     }
     if run.space.name == "depth":
         result["selected_depth"] = run.architecture.choices[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -21,10 +22,11 @@ from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
 from polyarch.runs.config import Config
 from polyarch.runs.files import read_json
-from polyarch.spaces.base import All, Hard, Space, Supernet, View
+from polyarch.spaces.base import Space, Supernet
 from polyarch.training import checkpoints
+from polyarch.training.calibration import calibration_batches, recalibrate
 from polyarch.training.streams import Streams
-from polyarch.uncertainty.ensemble import Ensemble
+from polyarch.uncertainty.ensemble import Apart, Ensemble, Nested
 
 WEIGHTS = "weights.safetensors"
 RESULT = "result.json"
@@ -34,10 +36,16 @@ METRICS = "metrics.jsonl"
 class Run:
     """One seed's finished search: its belief, the selected architecture, and networks with trained weights."""
 
-    def __init__(self, folder: str | Path) -> None:
-        """Opens a folder; nothing heavy is read before it is asked for."""
+    def __init__(self, folder: str | Path, task: Task | None = None) -> None:
+        """Opens a folder; nothing heavy is read before it is asked for.
+
+        Args:
+            folder: of the run.
+            task: its data, where that is at hand; else it is loaded again when needed.
+        """
         self.folder = Path(folder)
         self.config = Config.read(self.folder)
+        self._task = task
 
     @property
     def seed(self) -> int:
@@ -103,8 +111,29 @@ class Run:
 
     def model(self, architecture: Architecture | None = None) -> nn.Module:
         """The selected network (or another of the space) as a plain module on raw inputs, with only its own weights."""
-        network = self.supernet().extract(architecture or self.architecture)
+        network = self.networks([architecture or self.architecture])[0]
         return nn.Sequential(self.standardise(), network).eval().requires_grad_(False)
+
+    def networks(self, architectures: Sequence[Architecture]) -> list[nn.Module]:
+        """Networks on standardised inputs, each with batch-norm statistics of its own."""
+        supernet = self.supernet()
+        shared = supernet.shares_statistics and self.space.count() > 1
+        networks = []
+        for architecture in architectures:
+            network = supernet.extract(architecture)
+            if shared and architecture == self.architecture and self._statistics:
+                network.load_state_dict(self._statistics, strict=False)
+            elif shared:
+                inputs = self.task().train.x
+                recalibrate(network, map(self.standardise(), calibration_batches(inputs, seed=self.seed)))
+            networks.append(network.eval())
+        return networks
+
+    @cached_property
+    def _statistics(self) -> dict[str, Tensor]:
+        """Batch-norm statistics of the selected network, where it shares weights with others."""
+        prefix = "statistics/"
+        return {n.removeprefix(prefix): value for n, value in self._tensors.items() if n.startswith(prefix)}
 
     def ensemble(self, architecture: Architecture | None = None, *, members: int = 20) -> Ensemble:
         """The mixture that belief stands for, as a module on raw inputs.
@@ -114,27 +143,24 @@ class Run:
                 selected architecture (LDN Eq. 3); the deepest architecture cuts nothing.
             members: for other spaces: all architectures where there are no more than this, else so many samples.
         """
-        supernet = self.supernet()
-        views: list[View] = [All()]
-        if All in supernet.views:
-            supernet, weights = supernet.nested_members(architecture or self.architecture, self.distribution)
-        elif self.space.count() <= members:
-            every = torch.cartesian_prod(*(torch.arange(len(d)) for d in self.space.decisions))
-            every = every.reshape(-1, len(self.space.decisions))
-            views, weights = (
-                [Hard(tuple(row)) for row in every.tolist()],
-                self.distribution.log_prob(every).exp(),
-            )
+        if self.space.nested:
+            small, weights = self.supernet().nested_members(architecture or self.architecture, self.distribution)
+            return Ensemble(self.standardise(), Nested(small), weights, self.config.likelihood()).eval()
+        if self.space.count() <= members:
+            choices = torch.cartesian_prod(*(torch.arange(len(d)) for d in self.space.decisions))
+            choices = choices.reshape(-1, len(self.space.decisions))
+            weights = self.distribution.log_prob(choices).exp()
         else:
             sampled = self.distribution.sample(members, Streams(self.seed)["architecture"])
-            views, weights = (
-                [Hard(tuple(row)) for row in sampled.tolist()],
-                torch.full((members,), 1 / members),
-            )
-        return Ensemble(self.standardise(), supernet, views, weights, self.config.likelihood()).eval()
+            choices, counts = sampled.unique(dim=0, return_counts=True)
+            weights = counts / members
+        networks = Apart(self.networks(self.space.decode(choices)))
+        return Ensemble(self.standardise(), networks, weights, self.config.likelihood()).eval()
 
     def task(self) -> Task:
         """The data of the run, loaded again from where it came and checked to be the same."""
+        if self._task is not None:
+            return self._task
         source = self.config.data["source"]
         if source is None:
             raise PolyarchError(
@@ -201,16 +227,16 @@ def open_run(folder: str | Path) -> Run:
     return run
 
 
-def open_repeats(folder: str | Path) -> list[Run]:
-    """Every repeat of a finished run; for a single run, itself."""
-    run = _opened(folder)
+def open_repeats(folder: str | Path, task: Task | None = None) -> list[Run]:
+    """Every repeat of a finished run; for a single run, itself. `task`: their data, where that is at hand."""
+    run = _opened(folder, task)
     if run.config.repeats == 1:
         return [run]
-    return [Run(repeat_folder(run.folder, run.seed + k)) for k in range(run.config.repeats)]
+    return [Run(repeat_folder(run.folder, run.seed + k), task) for k in range(run.config.repeats)]
 
 
-def _opened(folder: str | Path) -> Run:
-    run = Run(folder)
+def _opened(folder: str | Path, task: Task | None = None) -> Run:
+    run = Run(folder, task)
     if not run.finished:
         raise PolyarchError(f"{folder} is not finished; run `{resume_command(run.folder)}`")
     return run

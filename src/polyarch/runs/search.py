@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from polyarch import selection
+from polyarch.architecture import Architecture
 from polyarch.data.task import Split, Task
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
@@ -32,11 +33,14 @@ from polyarch.runs.run import (
     Run,
     check_same_data,
     open_repeats,
+    open_run,
     read_history,
     repeat_folder,
 )
 from polyarch.spaces.base import Space
+from polyarch.spaces.only import Only
 from polyarch.training import checkpoints, world
+from polyarch.training.calibration import calibration_batches, recalibrate
 from polyarch.training.loop import Diverged, Loop, Progress
 from polyarch.training.streams import Streams
 
@@ -55,6 +59,7 @@ def search(
     prior: str | Categorical | None = None,
     select: str = "auto",
     device: str = "auto",
+    inherit: str | Path | None = None,
     checkpoint_seconds: float = 10.0,
     watch: Watch | None = None,
 ) -> Run | list[Run]:
@@ -70,6 +75,8 @@ def search(
         prior: over architectures; the method's own by default. A name, or a distribution over the space's decisions.
         select: how one architecture is taken from belief: `argmax`, `95%`, `expectation`, or `auto`.
         device: `cpu`, `cuda`, or `auto`.
+        inherit: the folder of a finished run; training one network (`Standalone`) starts from the weights that run
+            gives its architecture.
         checkpoint_seconds: at least so long between two checkpoints; killed, a search loses that much at most.
         watch: called with every evaluation.
 
@@ -92,15 +99,16 @@ def search(
         repeats=repeats,
         device=str(find_device(device)),
         versions=configs.versions(),
+        inherit=str(Path(inherit).resolve()) if inherit else "",
     )
     config.make_prior(space)
     folder = Path(out)
     if world.rank() == 0:
         _check_free(folder)
-    loop = _prepare(config, task, Progress(), _streams(config), None)  # what does not go together shows here
+    loop = _first(config, task)  # what does not go together shows here
     with _claimed(folder, config) if world.rank() == 0 else nullcontext():
         _train(folder, config, task, loop, checkpoint_seconds, watch)
-    return _opened(folder)
+    return _opened(folder, task)
 
 
 def resume(
@@ -125,7 +133,7 @@ def resume(
             if not finished:
                 loop = _restored(folder, run.config, task)
                 _train(folder, run.config, task, loop, checkpoint_seconds, watch)
-    return _opened(folder)
+    return _opened(folder, task)
 
 
 def find_device(name: str) -> torch.device:
@@ -149,12 +157,14 @@ def make_problem(config: Config, space: Space, task: Task, device: torch.device)
     with torch.device(device):
         supernet = space.supernet(task.shape, config.repeats)
     prior = config.make_prior(space)
+    image = len(task.input_shape) == 3
     return Problem(
         space=space,
         supernet=supernet,
         likelihood=task.likelihood,
         prior=replace(prior, logits=prior.logits.to(device)),
         data={name: examples(split) for name, split in splits.items()},
+        black=task.standardise(torch.zeros(task.input_shape[0], 1, 1)).to(device) if image else None,
     )
 
 
@@ -187,6 +197,23 @@ def _claimed(folder: Path, config: Config) -> Iterator[None]:
 
 def _streams(config: Config) -> list[Streams]:
     return [Streams(config.seed + k) for k in range(config.repeats)]
+
+
+def _first(config: Config, task: Task) -> Loop:
+    """The first stage, from fresh weights or from those that are inherited."""
+    previous = _inherited(config) if config.inherit else None
+    return _prepare(config, task, Progress(), _streams(config), previous)
+
+
+def _inherited(config: Config) -> State:
+    """One network of another run, as the state that training it alone starts from."""
+    run = open_run(config.inherit)
+    space = config.make_method().stages(config.make_space())[0].space
+    if not isinstance(space, Only):
+        raise PolyarchError("only training one network starts from inherited weights; leave inherit out")
+    [network] = run.networks([run.space.parse(space.chosen.text)])
+    tensors = {name: value.unsqueeze(0) for name, value in network.state_dict(prefix="network.").items()}
+    return State(weights=tensors, buffers=tensors, belief={})
 
 
 def _prepare(config: Config, task: Task, progress: Progress, streams: list[Streams], previous: State | None) -> Loop:
@@ -268,7 +295,7 @@ def _restored(folder: Path, config: Config, task: Task) -> Loop:
         raise PolyarchError(f"{folder} was begun on a CUDA device and there is none here; resume it where there is one")
     found = _newest_whole(folder)
     if found is None:
-        return _prepare(config, task, Progress(), _streams(config), None)
+        return _first(config, task)
     tensors, numbers = found
     loop = _prepare(config, task, Progress(**numbers["progress"]), _streams(config), None)
     loop.state.copy_from(_under("state/", tensors))
@@ -343,14 +370,24 @@ def _finish(folder: Path, config: Config, task: Task, loop: Loop) -> None:
         one = belief.repeat(repeat)
         tensors["distribution/logits"] = one.logits.clone()  # type: ignore[attr-defined]
         tensors |= {f"standardise/{name}": value for name, value in task.standardise.state_dict().items()}
-        checkpoints.save(home / WEIGHTS, tensors, {"best_epoch": loop.progress.best_epoch[repeat]})
         architecture = loop.problem.space.architecture(selection.select(one, config.select))
+        tensors |= {f"statistics/{name}": value for name, value in _own_statistics(loop, architecture, repeat).items()}
+        checkpoints.save(home / WEIGHTS, tensors, {"best_epoch": loop.progress.best_epoch[repeat]})
         write_json(home / "architecture.json", {"architecture": str(architecture), "select": config.select})
         probs = {name: p.tolist() for name, p in one.probs().items()}
         write_json(home / "distribution.json", {"probs": probs})
-        write_json(home / RESULT, results(Run(home), task))
+        write_json(home / RESULT, results(Run(home, task), task))
     if config.repeats > 1:
         write_json(folder / RESULT, {"run": str(folder), "runs": [Run(home).result for home in homes]})
+
+
+def _own_statistics(loop: Loop, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
+    """Batch-norm statistics of the selected network, where its supernet's are those of many."""
+    if not loop.problem.supernet.shares_statistics or loop.problem.space.count() == 1:
+        return {}
+    network = loop.problem.supernet.extract(architecture, repeat).to(loop.device)
+    recalibrate(network, calibration_batches(loop.problem.data["train"].x, seed=loop.streams[repeat].seed))
+    return {name: value.clone() for name, value in network.named_buffers()}
 
 
 def _write_own_metrics(folder: Path, home: Path, repeat: int, stopped_epoch: int) -> None:
@@ -363,6 +400,6 @@ def _write_own_metrics(folder: Path, home: Path, repeat: int, stopped_epoch: int
     write_whole(home / METRICS, "".join(own).encode())
 
 
-def _opened(folder: Path) -> Run | list[Run]:
-    runs = open_repeats(folder)
+def _opened(folder: Path, task: Task | None) -> Run | list[Run]:
+    runs = open_repeats(folder, task)
     return runs if len(runs) > 1 else runs[0]

@@ -71,6 +71,9 @@ class Supernet(nn.Module, ABC):
 
     views: ClassVar[frozenset[type]]
     """The views that `forward` takes."""
+    shares_statistics: ClassVar[bool] = False
+    """Whether batch norm's running statistics are those of many architectures, so that a network that is taken out
+    needs its own (`training.calibration.recalibrate`)."""
     repeats: int
     space: Space
     shape: TaskShape

@@ -76,8 +76,8 @@ class Gate(Open):
 class DropPath(Open):
     """A value that training leaves out now and then, example by example; otherwise it does nothing.
 
-    It draws nothing itself: whoever trains passes weights a place, 0 or 1 / (1 - rate), to `Supernet.outputs`. Places of
-    one name are left out together.
+    It draws nothing itself: whoever trains passes weights a place, 0 or 1 / (1 - rate), to `Supernet.outputs`.
+    Places of one name are left out together.
     """
 
     def forward(self, x: Tensor) -> Tensor:

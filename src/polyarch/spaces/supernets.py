@@ -65,7 +65,8 @@ def member_name(name: str, found: Places, picks: Mapping[str, Sequence[tuple[int
     Follows `chosen_module`: PLACE.options.K.REST is PLACE.REST there, or PLACE.parts.J.REST in a weighted sum.
     """
     for path in sorted(found, key=len, reverse=True):  # places inside options of others first
-        prefix = f"{path}.options."
+        place = f"{path}." if path else ""  # the whole network may be one place
+        prefix = f"{place}options."
         if not name.startswith(prefix):
             continue
         option, _, rest = name.removeprefix(prefix).partition(".")
@@ -74,7 +75,7 @@ def member_name(name: str, found: Places, picks: Mapping[str, Sequence[tuple[int
         if position is None:
             return None
         alone = len(pick) == 1 and pick[0][1] == 1
-        name = f"{path}.{rest}" if alone else f"{path}.parts.{position}.{rest}"
+        name = f"{place}{rest}" if alone else f"{place}parts.{position}.{rest}"
     return name
 
 
@@ -92,6 +93,7 @@ class Folded(Supernet):
     """A network built with the `Batched` kit: repeats are folded into channels and run in one pass."""
 
     views: ClassVar[frozenset[type]] = frozenset({Hard, PerExample, Soft})
+    shares_statistics: ClassVar[bool] = True
 
     def __init__(self, space: Space, shape: TaskShape, repeats: int, network: nn.Module) -> None:
         """Takes the network over; `reset` draws its weights."""
@@ -123,6 +125,7 @@ class Looped(Supernet):
     """Any module, with its weights stacked over repeats and run for one repeat after another."""
 
     views: ClassVar[frozenset[type]] = frozenset({Hard, PerExample, Soft})
+    shares_statistics: ClassVar[bool] = True
 
     def __init__(self, space: Space, shape: TaskShape, repeats: int, make: Callable[[], nn.Module]) -> None:
         """Makes room for the weights; `reset` draws them.
@@ -140,10 +143,10 @@ class Looped(Supernet):
             self.network = make()
         for module in self.network.modules():
             for name, value in module.named_parameters(recurse=False):
-                stacked = value.detach().expand(repeats, *value.shape).clone()
+                stacked = torch.stack([value.detach()] * repeats)
                 setattr(module, name, nn.Parameter(stacked, requires_grad=value.requires_grad))
             for name, buffer in module.named_buffers(recurse=False):
-                setattr(module, name, buffer.expand(repeats, *buffer.shape).clone())
+                setattr(module, name, torch.stack([buffer] * repeats))
         self.places = places(self.network)
         self.drop_paths = _drop_paths(self.places)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -27,11 +28,33 @@ def sgd(
     *,
     rate: Tensor,
     momentum: float,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
 ) -> None:
-    """Momentum SGD: v <- momentum v + g, then p <- p - rate v; v starts at 0 (torch.optim.SGD without dampening)."""
+    """Momentum SGD: g <- g + weight_decay p, v <- momentum v + g, p <- p - rate v; v starts at 0.
+
+    With `nesterov`, p <- p - rate (g + momentum v). This is torch.optim.SGD without dampening.
+    """
+    if weight_decay:
+        gradients = list(torch._foreach_add(gradients, parameters, alpha=weight_decay))
     torch._foreach_mul_(momenta, momentum)
     torch._foreach_add_(momenta, gradients)
-    torch._foreach_sub_(parameters, torch._foreach_mul(momenta, rate))
+    steps = torch._foreach_add(gradients, momenta, alpha=momentum) if nesterov else momenta
+    torch._foreach_sub_(parameters, torch._foreach_mul(steps, rate))
+
+
+@torch.no_grad()
+def clip(gradients: list[Tensor], most: float) -> None:
+    """Scales each repeat's gradients, in place, down to the norm `most` over all of them."""
+    squares = torch.stack([g.flatten(1).square().sum(1) if g.dim() > 1 else g.square() for g in gradients])
+    scale = (most / (squares.sum(0).sqrt() + 1e-6)).clamp_max(1)
+    for gradient in gradients:
+        gradient.mul_(scale.view(-1, *[1] * (gradient.dim() - 1)))
+
+
+def cosine(rate: float, epoch: int, epochs: int, last: float = 0.0) -> float:
+    """The rate of an epoch that falls from `rate` to `last` along half a cosine."""
+    return last + (rate - last) * (1 + math.cos(math.pi * epoch / epochs)) / 2
 
 
 def check_sgd(rate: float, momentum: float, drop_after: int) -> None:

@@ -10,37 +10,63 @@ from torch import Tensor, nn
 
 from polyarch.data.task import Classification, Likelihood, Standardise
 from polyarch.errors import PolyarchError
-from polyarch.spaces.base import Supernet, View
+from polyarch.spaces.base import All, Supernet
 from polyarch.uncertainty.predictive import Predictive
 
 
 @final
+class Nested(nn.Module):
+    """Members that share one pass: the options of a nested decision."""
+
+    def __init__(self, supernet: Supernet) -> None:
+        """Takes a supernet of one repeat."""
+        super().__init__()
+        self.supernet = supernet
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[n, ...] -> [members, n, outputs]."""
+        outputs: Tensor = self.supernet(x.unsqueeze(0), All()).squeeze(0)
+        return outputs
+
+
+@final
+class Apart(nn.Module):
+    """Members that are networks of their own."""
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        """Takes the networks over."""
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[n, ...] -> [members, n, outputs]."""
+        return torch.stack([network(x) for network in self.networks])
+
+
+@final
 class Ensemble(nn.Module):
-    """The mixture sum_m weights[m] p(y | x, member m) on raw inputs; nested members share one pass."""
+    """The mixture sum_m weights[m] p(y | x, member m) on raw inputs."""
 
     weights: Tensor
 
     def __init__(
         self,
         standardise: Standardise,
-        supernet: Supernet,
-        views: Sequence[View],
+        networks: Nested | Apart,
         weights: Tensor,
         likelihood: Likelihood,
     ) -> None:
-        """Takes a supernet of one repeat, the views that give the members' outputs, and their weights [members]."""
+        """Takes the members and their weights [members]."""
         super().__init__()
-        self.views = tuple(views)
         self.standardise = standardise
-        self.supernet = supernet.requires_grad_(False)
+        self.networks = networks.requires_grad_(False)
         self.register_buffer("weights", weights)
         self.likelihood = likelihood
 
     def members(self, x: Tensor) -> Tensor:
         """Every member's output: [members, n, outputs]."""
-        inputs = self.standardise(x).unsqueeze(0)
-        outputs = [self.supernet(inputs, view) for view in self.views]
-        return torch.cat([out.reshape(-1, *out.shape[-2:]) for out in outputs])
+        outputs: Tensor = self.networks(self.standardise(x))
+        return outputs
 
     def output(self, x: Tensor) -> Tensor:
         """The mixture's output [n, outputs]: log-probabilities for classes, the mean for regression."""

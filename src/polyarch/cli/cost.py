@@ -1,0 +1,61 @@
+"""`polyarch cost`: what a network would cost, without building it in memory."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from polyarch.cli.options import Json, Set
+
+
+def cost(
+    space: Annotated[str, typer.Option("--space", help="See `polyarch list`; or package.module:Class.")],
+    arch: Annotated[str, typer.Option("--arch", metavar="TEXT", help="The architecture.")],
+    classes: Annotated[int, typer.Option("--classes", min=1, help="Outputs of the network.")] = 10,
+    inputs: Annotated[
+        str, typer.Option("--input", metavar="CxHxW", help="Shape of one input; a single number is a vector.")
+    ] = "3x32x32",
+    latency: Annotated[bool, typer.Option("--latency", help="Also measure the time of a forward pass.")] = False,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Inputs of a measured pass.")] = 1,
+    device: Annotated[str, typer.Option("--device", help="Where to measure: auto, cpu or cuda.")] = "auto",
+    settings: Set = [],  # noqa: B006
+    as_json: Json = False,
+) -> None:
+    """Parameters (an auxiliary tower left out) and multiply-accumulates of a network, counted without its weights."""
+    from polyarch.cli.choices import make_space
+    from polyarch.data.task import TaskShape
+
+    chosen = make_space(space, settings)
+    shape = TaskShape(_shape(inputs), classes)
+    chosen.check(shape)
+    architecture = chosen.parse(arch)
+    found: dict[str, object] = {"space": space, "architecture": str(architecture)}
+    found |= vars(chosen.cost(architecture, shape))
+    if latency:
+        import torch
+
+        from polyarch.runs.search import find_device
+        from polyarch.spaces.cost import forward_seconds
+
+        model = chosen.evaluated().build(architecture, shape).eval()
+        where = find_device(device)
+        seconds = forward_seconds({"network": model}, torch.zeros(batch, *shape.input), where)["network"]
+        found |= {"seconds": seconds, "batch": batch, "device": str(where)}
+    if as_json:
+        print(json.dumps(found))
+        return
+    print(f"{architecture} of {space}, inputs {inputs}, {classes} outputs:")
+    print(f"  {found['parameters']:,} parameters, {found['macs']:,} multiply-accumulates")
+    if latency:
+        print(f"  {seconds * 1000:.2f} ms for a batch of {batch} on {found['device']}")
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    from polyarch.errors import PolyarchError
+
+    parts = text.lower().split("x")
+    if len(parts) not in (1, 3) or not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise PolyarchError(f"--input {text}: write channels, height and width as 3x32x32, or one number for a vector")
+    return tuple(int(part) for part in parts)

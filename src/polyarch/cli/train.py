@@ -1,0 +1,111 @@
+"""`polyarch train`: train one network of a space, from scratch or from the weights of a search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from polyarch.cli.options import Json, Set
+from polyarch.cli.search import finish, go_on, interruptible
+
+if TYPE_CHECKING:
+    from polyarch.runs.run import Run
+
+
+def train(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the run; must not exist, or be empty.")],
+    run: Annotated[
+        Path | None, typer.Argument(metavar="[RUN]", help="Take architecture, space and data from this search.")
+    ] = None,
+    space: Annotated[str | None, typer.Option("--space", help="See `polyarch list`; or package.module:Class.")] = None,
+    arch: Annotated[str | None, typer.Option("--arch", metavar="TEXT", help="The architecture to train.")] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", help="A name (see `polyarch list`), or a file or folder. [default: digits]")
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option("--recipe", help="A published protocol: darts, nasbench201, nasbench201-12. [default: none]"),
+    ] = None,
+    inherit: Annotated[bool, typer.Option("--inherit", help="Start from the weights that RUN learnt.")] = False,
+    seed: Annotated[int | None, typer.Option("--seed", help="Every random draw comes from it. [default: 0]")] = None,
+    repeats: Annotated[int | None, typer.Option("--repeats", help="Train so many seeds. [default: 1]")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda. [default: auto]")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")] = False,
+    settings: Set = [],  # noqa: B006
+    as_json: Json = False,
+) -> None:
+    """Train one network properly, and write a report."""
+    flags = {"space": space, "method": None, "data": data, "seed": seed, "repeats": repeats, "device": device}
+    with interruptible(out):
+        if resume:
+            go_on(out, flags | {"method": _method(recipe) if recipe else None}, settings, [])
+        else:
+            _begin(out, run, arch, recipe, inherit, flags, settings)
+        finish(out, as_json)
+
+
+def _method(recipe: str | None) -> str:
+    from polyarch import catalogue
+    from polyarch.errors import unknown
+
+    known = {name.removeprefix("standalone-"): name for name in catalogue.METHODS if name.startswith("standalone-")}
+    if recipe and recipe not in known:
+        raise unknown("recipe", recipe, known)
+    return known[recipe] if recipe else "standalone"
+
+
+def _begin(
+    out: Path,
+    folder: Path | None,
+    arch: str | None,
+    recipe: str | None,
+    inherit: bool,
+    flags: dict[str, Any],
+    settings: list[str],
+) -> None:
+    from polyarch.cli.choices import choose
+    from polyarch.cli.progress import watching
+    from polyarch.errors import PolyarchError
+    from polyarch.runs import search as searching
+    from polyarch.runs.run import open_run
+
+    source = open_run(folder) if folder else None
+    if source is None and not (flags["space"] and arch):
+        raise PolyarchError("say what to train: --space S --arch TEXT, or the folder of a search")
+    if source is None and inherit:
+        raise PolyarchError("--inherit takes the weights of a search; give its folder as well")
+    if source is not None and flags["space"]:
+        raise PolyarchError("--space and the folder of a search: give one of them")
+    names, presets = _taken(source, flags)
+    presets["method"] = {"architecture": arch or (str(source.architecture) if source else "")}
+    presets["method"] |= {"network": "search"} if inherit else {}
+    chosen = choose(names["space"], _method(recipe), names["data"], settings, presets)
+    with watching("training") as watch:
+        searching.search(
+            chosen.space,
+            chosen.source.task(),
+            chosen.method,
+            out=out,
+            seed=flags["seed"] or 0,
+            repeats=1 if flags["repeats"] is None else flags["repeats"],
+            device=flags["device"] or "auto",
+            inherit=folder if inherit else None,
+            watch=watch,
+        )
+
+
+def _taken(run: Run | None, flags: dict[str, Any]) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+    """The names of space and data, and the settings that a search had for them."""
+    from polyarch.errors import PolyarchError
+
+    if run is None:
+        return {"space": flags["space"], "data": flags["data"] or "digits"}, {}
+    presets = {"space": run.config.space["settings"]}
+    if flags["data"]:
+        return {"space": run.config.space["name"], "data": flags["data"]}, presets
+    source = run.config.data["source"]
+    if source is None:
+        raise PolyarchError(f"the data of {run.folder} came from memory; name some with --data")
+    return {"space": run.config.space["name"], "data": source["data"]}, presets | {"data": source["settings"]}

@@ -1,0 +1,421 @@
+"""The DARTS space: a normal and a reduction cell of four nodes, each the sum of two operations on earlier values.
+
+A cell takes the outputs of the two cells before it (inputs 0 and 1) and gives its four nodes side by side (as inputs to
+later nodes they are 2 to 5). Cells at one and two thirds of the depth are reduction cells: they halve the image and
+double the channels. All normal cells are alike, and all reduction cells.
+
+An architecture is what PARSEC draws: for each of a node's two slots a pair of input and operation. What DARTS learns
+is an operation an edge, and an architecture is read out of that.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from polyarch.architecture import Architecture, Decision
+from polyarch.data.task import TaskShape
+from polyarch.errors import PolyarchError, unknown
+from polyarch.settings import positive
+from polyarch.spaces.base import Space, one_hot
+from polyarch.spaces.choice import Choice, DropPath, total
+from polyarch.spaces.cost import CostTable, choice_costs
+from polyarch.spaces.darts_operations import OPERATIONS, FactorizedReduce, Style, operation, relu_conv_norm
+from polyarch.spaces.graph import Edge, Graph, Node
+from polyarch.spaces.kits import Batched, Kit, Plain
+from polyarch.spaces.supernets import Folded, chosen_module, sparse_picks
+
+DARTS_OPERATIONS = ",".join(OPERATIONS)
+PARSEC_OPERATIONS = ",".join(name for name in OPERATIONS if name != "none")
+S2_OPERATIONS = "skip_connect,sep_conv_3x3"
+CELLS = ("normal", "reduce")
+NODES = 4
+SLOTS = 2
+INPUTS = 2
+EDGES = tuple((node, source) for node in range(NODES) for source in range(node + INPUTS))
+CONCAT = [node + INPUTS for node in range(NODES)]
+EXAMPLE = (
+    "Genotype(normal=[('sep_conv_3x3', 1), ('skip_connect', 0), ...], normal_concat=[2, 3, 4, 5], reduce=[...], "
+    "reduce_concat=[2, 3, 4, 5]), with 8 pairs a cell"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Darts(Space):
+    """Pairs of input and operation in two cells; texts are the community's `Genotype(...)`."""
+
+    name: ClassVar[str] = "darts"
+
+    channels: int = 16
+    """C, the channels of a node in the first cells (DARTS: 16 in search, 36 in evaluation)."""
+    layers: int = 8
+    """The number of cells (DARTS: 8 in search, 20 in evaluation)."""
+    operations: str = DARTS_OPERATIONS
+    """What may stand on an edge, separated by commas. PARSEC leaves out `none`, S2 is `skip_connect,sep_conv_3x3`."""
+    network: Literal["search", "evaluation"] = "search"
+    """Cells of a `search` have batch norm without scale and shift, and one after every pooling; those of `evaluation`
+    have an ordinary one, drop path, and beside them an auxiliary tower."""
+    statistics: Literal["batch", "running"] = "batch"
+    """What batch norm in the cells of a supernet uses in evaluation mode."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(self, "channels", "layers")
+        for name in self._listed:
+            if name not in OPERATIONS:
+                raise unknown("operation of darts", name, OPERATIONS)
+            if self._listed.count(name) > 1:
+                raise PolyarchError(f"operations name {name!r} twice; name every operation once")
+        if not self._kept:
+            raise PolyarchError("operations have nothing but 'none'; add one that does something, such as skip_connect")
+
+    @cached_property
+    def _listed(self) -> tuple[str, ...]:
+        """The operations of an edge, in order."""
+        return tuple(name.strip() for name in self.operations.split(","))
+
+    @cached_property
+    def _kept(self) -> tuple[str, ...]:
+        """Those that an architecture may have: all but `none`."""
+        return tuple(name for name in self._listed if name != "none")
+
+    @cached_property
+    def decisions(self) -> tuple[Decision, ...]:
+        """A pair of input and operation a slot, inputs in the outer order (PARSEC, Eq. 4 and 5)."""
+        return tuple(
+            Decision(f"{cell}.{node}.{slot}", tuple(f"{name}~{source}" for source in sources for name in self._kept))
+            for cell in CELLS
+            for node, sources in _nodes()
+            for slot in range(SLOTS)
+        )
+
+    @cached_property
+    def mixing(self) -> tuple[Decision, ...]:
+        """An operation an edge, among them `none` where it is listed."""
+        return tuple(Decision(f"{cell}.{edge_name(*edge)}", self._listed) for cell in CELLS for edge in EDGES)
+
+    def uses(self, decision: int, option: int) -> tuple[tuple[int, int], ...]:
+        """The edge from a pair's input, and on it the pair's operation."""
+        cell, node = divmod(decision // SLOTS, NODES)
+        source, kept = divmod(option, len(self._kept))
+        return ((cell * len(EDGES) + EDGES.index((node, source)), self._listed.index(self._kept[kept])),)
+
+    def mix(self, choices: Tensor) -> tuple[Tensor, ...]:
+        """See `Space.mix`: all options of a node's edges at once, since methods call it in every step."""
+        source, option = choices // len(self._kept), choices % len(self._kept)
+        if "none" in self._listed:
+            option = option + (option >= self._listed.index("none"))
+        numbers = (source * len(self._listed) + option).unflatten(1, (len(CELLS), NODES, SLOTS))
+        found: list[Tensor] = []
+        for cell in range(len(CELLS)):
+            for node, sources in _nodes():
+                used = one_hot(numbers[:, cell, node], len(sources) * len(self._listed)).sum(1)
+                found += used.unflatten(1, (len(sources), -1)).unbind(1)
+        return tuple(found)
+
+    def read_out(self, weights: Sequence[Tensor]) -> Tensor:
+        """As DARTS does: of every edge the best operation but `none`, and of a node's edges the best two.
+
+        Slot 0 takes the edge of the larger weight; among equals the earlier edge or operation wins.
+        """
+        kept = [torch.stack([w[:, k] for k, name in enumerate(self._listed) if name != "none"], -1) for w in weights]
+        edges = iter(kept)
+        found = []
+        for _ in CELLS:
+            for _, sources in _nodes():
+                best, option = torch.stack([next(edges) for _ in sources], 1).max(-1)
+                # A stable sort, since top-k promises no order among equals.
+                source = best.sort(dim=-1, descending=True, stable=True).indices[:, :SLOTS]
+                found.append(source * len(self._kept) + option.gather(1, source))
+        return torch.cat(found, 1)
+
+    def check(self, shape: TaskShape) -> None:
+        """Raises for inputs that are no images."""
+        if len(shape.input) != 3:
+            raise PolyarchError(
+                f"the space 'darts' needs images [channels, height, width], not inputs of shape {shape.input}"
+            )
+
+    def evaluated(self) -> Darts:
+        """The same cells as DARTS trains them from scratch, in as many layers and channels as set."""
+        return replace(self, network="evaluation")
+
+    def supernet(self, shape: TaskShape, repeats: int = 1) -> Folded:
+        """See `Space.supernet`."""
+        style = self._style(Batched(repeats))
+        return Folded(self, shape, repeats, Network(self, shape, style, lambda spot: self._open(style, spot)))
+
+    def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
+        """See `Space.build`."""
+        style, picks = self._style(Plain()), sparse_picks(self, architecture.choices)
+
+        def chosen(spot: Spot) -> nn.Module | None:
+            return chosen_module(picks[spot.simplex], lambda option: self._operation(style, spot, option))
+
+        return Network(self, shape, style, chosen)
+
+    def _style(self, kit: Kit) -> Style:
+        return Style(kit, self.network == "search", self.statistics)
+
+    def _open(self, style: Style, spot: Spot) -> Choice:
+        return Choice(spot.simplex, {name: self._operation(style, spot, k) for k, name in enumerate(self._listed)})
+
+    def _operation(self, style: Style, spot: Spot, option: int) -> nn.Module:
+        module = operation(style, self._listed[option], spot.channels, spot.stride)
+        if style.search or isinstance(module, nn.Identity):  # DARTS never drops an identity
+            return module
+        return nn.Sequential(OrderedDict(operation=module, drop=DropPath(spot.drop_path)))
+
+    def cost_table(self, shape: TaskShape) -> CostTable:
+        """See `Space.cost_table`."""
+        space, style = self.evaluated(), self.evaluated()._style(Plain())
+        return choice_costs(lambda: Network(space, shape, style, lambda s: space._open(style, s)), space, shape)
+
+    # -- texts ---------------------------------------------------------------------------------------------------------
+
+    def format(self, choices: Sequence[int]) -> str:
+        """The community's text: Genotype(normal=[('sep_conv_3x3', 1), ...], normal_concat=[2, 3, 4, 5], ...)."""
+        half = len(choices) // len(CELLS)
+        rows = (choices[:half], choices[half:])
+        fields = (
+            f"{cell}={[self._pair(choice) for choice in row]}, {cell}_concat={CONCAT}"
+            for cell, row in zip(CELLS, rows, strict=True)
+        )
+        return f"Genotype({', '.join(fields)})"
+
+    def _pair(self, choice: int) -> tuple[str, int]:
+        """Operation and input of a slot's option."""
+        source, kept = divmod(int(choice), len(self._kept))
+        return self._kept[kept], source
+
+    def parse(self, text: str) -> Architecture:
+        """Reads such a text; what it concatenates may also be written range(2, 6)."""
+        choices = []
+        for cell, pairs in _cells(text).items():
+            if len(pairs) != NODES * SLOTS:
+                raise PolyarchError(
+                    f"the {cell} cell has {len(pairs)} pairs, a cell of darts has {NODES * SLOTS}: two a node"
+                )
+            choices += [self._option(cell, k // SLOTS, *pair) for k, pair in enumerate(pairs)]
+        return self.architecture(choices)
+
+    def _option(self, cell: str, node: int, name: str, source: int) -> int:
+        """The option that a pair is for a node's slots."""
+        if name == "none":
+            raise PolyarchError(f"the {cell} cell has 'none', which no genotype has; write one of {_names(self._kept)}")
+        if name not in OPERATIONS:
+            raise unknown("operation of darts", name, OPERATIONS)
+        if name not in self._kept:
+            raise PolyarchError(
+                f"the {cell} cell has {name!r}, which is not among the operations set: {_names(self._listed)}"
+            )
+        if source >= node + INPUTS:
+            raise PolyarchError(
+                f"the {cell} cell's node {node} takes input {source}, which does not come before it, so the cell is "
+                f"cyclic; its inputs are 0 to {node + INPUTS - 1}"
+            )
+        return source * len(self._kept) + self._kept.index(name)
+
+    def canonical(self, architecture: Architecture) -> str:
+        """The text with a node's two slots in order: they are added."""
+        choices = architecture.choices
+        return self.format([c for k in range(0, len(choices), SLOTS) for c in sorted(choices[k : k + SLOTS])])
+
+    def graphs(self, probs: Mapping[str, Sequence[float]]) -> tuple[Graph, ...]:
+        """The two cells; an operation is as probable as it is that one slot at least takes it."""
+        rows = {name: torch.tensor(list(row), dtype=torch.float64) for name, row in probs.items()}
+        used = dict(zip((d.name for d in self.mixing), self.usage(rows), strict=True))
+        labels = ["c_{k-2}", "c_{k-1}", *(str(node) for node in range(NODES)), "c_k"]
+
+        def edges(cell: str) -> Iterable[Edge]:
+            for node, source in EDGES:
+                probabilities = used[f"{cell}.{edge_name(node, source)}"].tolist()
+                for name, probability in zip(self._listed, probabilities, strict=True):
+                    if probability > 0:
+                        yield Edge(labels[source], str(node), name, probability)
+            yield from (Edge(str(node), "c_k", "") for node in range(NODES))
+
+        nodes = tuple(Node(label, label) for label in labels)
+        return tuple(Graph(cell, nodes, tuple(edges(cell))) for cell in CELLS)
+
+
+def edge_name(node: int, source: int) -> str:
+    """An edge, from an input to a node."""
+    return f"{node}<-{source}"
+
+
+def _nodes() -> Iterable[tuple[int, range]]:
+    """Every node, with its inputs."""
+    return ((node, range(node + INPUTS)) for node in range(NODES))
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+def _cells(text: str) -> dict[str, list[tuple[str, int]]]:
+    """The pairs of each cell, as they stand in a genotype's text; nothing in it is run."""
+    malformed = PolyarchError(f"{text!r} is no genotype of darts; write one like {EXAMPLE}")
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise malformed from None
+    match tree:
+        case ast.Call(func=ast.Name(id="Genotype"), args=[], keywords=keywords):
+            fields = {keyword.arg: keyword.value for keyword in keywords}
+        case _:
+            raise malformed
+    wanted = {field for cell in CELLS for field in (cell, f"{cell}_concat")}
+    if set(fields) != wanted or len(keywords) != len(wanted):
+        raise malformed
+    for cell in CELLS:
+        concat = ast.unparse(fields[f"{cell}_concat"])
+        if concat not in (str(CONCAT), str(tuple(CONCAT)), "range(2, 6)"):
+            raise PolyarchError(f"{cell}_concat is {concat}; cells of darts put all nodes side by side: {CONCAT}")
+    return {cell: _pairs(cell, fields[cell]) for cell in CELLS}
+
+
+def _pairs(cell: str, value: ast.expr) -> list[tuple[str, int]]:
+    if not isinstance(value, ast.List | ast.Tuple):
+        raise PolyarchError(f"the {cell} cell is {ast.unparse(value)}; write a list of ('operation', input) pairs")
+    pairs = []
+    for item in value.elts:
+        match item:
+            case ast.Tuple(elts=[ast.Constant(value=str(name)), ast.Constant(value=int(source))]):
+                pairs.append((name, source))
+            case _:
+                raise PolyarchError(f"the {cell} cell has {ast.unparse(item)}; write a pair ('operation', input)")
+    return pairs
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The network, from a kit of layers and a function that says what stands on an edge.
+
+
+@dataclass(frozen=True)
+class Spot:
+    """An edge of one cell of the network, and what an operation on it must know."""
+
+    layer: int
+    cell: str
+    edge: str
+    channels: int
+    stride: int
+
+    @property
+    def simplex(self) -> str:
+        """The simplex of `Darts.mixing` that decides on it."""
+        return f"{self.cell}.{self.edge}"
+
+    @property
+    def drop_path(self) -> str:
+        """The place that training may leave out."""
+        return f"drop.{self.layer}.{self.edge}"
+
+
+EdgeMaker = Callable[[Spot], nn.Module | None]
+"""Makes what stands on an edge; None where nothing does."""
+
+
+class Cell(nn.Module):
+    """Four nodes, each the sum of its incoming edges; inputs are first brought to the cell's channels and size."""
+
+    def __init__(self, style: Style, before: nn.Module, last: nn.Module, edges: Mapping[str, nn.Module]) -> None:
+        """Takes over what prepares the two inputs, and what stands on each edge."""
+        super().__init__()
+        self.kit = style.kit
+        self.prepare = nn.ModuleList([before, last])
+        self.edges = nn.ModuleDict(edges)
+
+    def forward(self, before: Tensor, last: Tensor) -> Tensor:
+        """The nodes' values, side by side."""
+        values = [prepare(x) for prepare, x in zip(self.prepare, (before, last), strict=True)]
+        for node, sources in _nodes():
+            names = {edge_name(node, source): values[source] for source in sources}
+            value = total([self.edges[name](x) for name, x in names.items() if name in self.edges])
+            assert value is not None
+            values.append(value)
+        return self.kit.cat(values[INPUTS:])
+
+
+class Auxiliary(nn.Module):
+    """A second classifier on the features of a middle layer, for training alone."""
+
+    def __init__(self, kit: Kit, channels: int, outputs: int) -> None:
+        """Two convolutions and a linear layer."""
+        super().__init__()
+        self.features = nn.Sequential(
+            OrderedDict(
+                conv1=kit.conv(channels, 128, 1), norm1=kit.norm(128), relu1=nn.ReLU(),
+                conv2=kit.conv(128, 768, 2), norm2=kit.norm(768), relu2=nn.ReLU(),
+            )
+        )  # fmt: skip
+        self.head = kit.linear(768, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, channels, height, width] -> [batch, outputs]."""
+        x = F.relu(x)
+        # DARTS's own windows overlap, and are made for images of 32 pixels a side; other sizes get as many.
+        x = F.avg_pool2d(x, 5, stride=3) if x.shape[2:] == (8, 8) else F.adaptive_avg_pool2d(x, 2)
+        answer: Tensor = self.head(self.features(x).flatten(1))
+        return answer
+
+
+class Network(nn.Module):
+    """Stem, cells, and a linear layer on the mean over pixels; `edge` makes what stands on an edge of a cell."""
+
+    def __init__(self, space: Darts, shape: TaskShape, style: Style, edge: EdgeMaker) -> None:
+        """Makes every layer."""
+        super().__init__()
+        kit, channels = style.kit, space.channels
+        reductions = (space.layers // 3, 2 * space.layers // 3)
+        before = last = 3 * channels
+        halved = False  # whether the cell before was a reduction, so that its inputs differ in size
+        stem = kit.conv(shape.input[0], last, 3, padding=1)
+        self.stem = nn.Sequential(OrderedDict(conv=stem, norm=kit.norm(last)))
+        self.cells = nn.ModuleList()
+        self.auxiliary: Auxiliary | None = None
+        self.auxiliary_after = reductions[-1]
+        for layer in range(space.layers):
+            reduces = layer in reductions
+            channels *= 1 + reduces
+            prepare = FactorizedReduce if halved else relu_conv_norm
+            edges = _edges(layer, reduces, channels, edge)
+            self.cells.append(
+                Cell(style, prepare(style, before, channels), relu_conv_norm(style, last, channels), edges)
+            )
+            before, last, halved = last, NODES * channels, reduces
+            if layer == self.auxiliary_after and not style.search:
+                self.auxiliary = Auxiliary(kit, last, shape.outputs)
+        self.head = kit.linear(last, shape.outputs)
+
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """[batch, channels, height, width] -> [batch, outputs]; in training with what the auxiliary tower says."""
+        before = last = self.stem(x)
+        auxiliary = None
+        for layer, cell in enumerate(self.cells):
+            before, last = last, cell(before, last)
+            if layer == self.auxiliary_after and self.auxiliary is not None and self.training:
+                auxiliary = self.auxiliary(last)
+        answer: Tensor = self.head(last.mean((2, 3)))
+        return answer if auxiliary is None else (answer, auxiliary)
+
+
+def _edges(layer: int, reduces: bool, channels: int, edge: EdgeMaker) -> dict[str, nn.Module]:
+    """What stands on the edges of a cell; a reduction cell halves the image on those from its inputs."""
+    found = {}
+    for node, source in EDGES:
+        stride = 2 if reduces and source < INPUTS else 1
+        spot = Spot(layer, CELLS[reduces], edge_name(node, source), channels, stride)
+        module = edge(spot)
+        if module is not None:
+            found[spot.edge] = module
+    return found

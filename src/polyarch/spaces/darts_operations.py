@@ -1,0 +1,107 @@
+"""The operations that may stand on an edge of a DARTS cell, and the layers around them, made from a kit."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from polyarch.spaces.kits import Kit
+from polyarch.spaces.layers import Statistics
+
+OPERATIONS = (
+    "none", "max_pool_3x3", "avg_pool_3x3", "skip_connect",
+    "sep_conv_3x3", "sep_conv_5x5", "dil_conv_3x3", "dil_conv_5x5",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Style:
+    """How all cells of a network are made.
+
+    Those of a `search` have batch norm without scale and shift, and one after every pooling.
+    """
+
+    kit: Kit
+    search: bool
+    statistics: Statistics
+
+    def norm(self, channels: int) -> nn.Module:
+        """A batch norm in a cell."""
+        return self.kit.norm(channels, affine=not self.search, statistics=self.statistics)
+
+
+def operation(style: Style, name: str, channels: int, stride: int) -> nn.Module:
+    """The module behind a name: [batch, channels, h, w] -> [batch, channels, h / stride, w / stride], rounded up."""
+    if name == "none":
+        return Zero(stride)
+    if name == "skip_connect":
+        return nn.Identity() if stride == 1 else FactorizedReduce(style, channels, channels)
+    if name == "max_pool_3x3":
+        return _pooled(style, channels, nn.MaxPool2d(3, stride, padding=1))
+    if name == "avg_pool_3x3":
+        return _pooled(style, channels, nn.AvgPool2d(3, stride, padding=1, count_include_pad=False))
+    kernel = int(name[-1])
+    if name.startswith("dil_conv"):
+        return _separable(style, channels, kernel, stride, dilation=2)
+    first, second = _separable(style, channels, kernel, stride), _separable(style, channels, kernel, 1)
+    return nn.Sequential(OrderedDict(first=first, second=second))
+
+
+def _pooled(style: Style, channels: int, pool: nn.Module) -> nn.Module:
+    return nn.Sequential(OrderedDict(pool=pool, norm=style.norm(channels))) if style.search else pool
+
+
+def _separable(style: Style, channels: int, kernel: int, stride: int, dilation: int = 1) -> nn.Sequential:
+    """ReLU, a convolution of each channel by itself, one across channels, batch norm."""
+    padding = dilation * (kernel // 2)
+    depthwise = style.kit.conv(
+        channels, channels, kernel, stride=stride, padding=padding, dilation=dilation, groups=channels
+    )
+    pointwise = style.kit.conv(channels, channels, 1)
+    return nn.Sequential(
+        OrderedDict(relu=nn.ReLU(), depthwise=depthwise, pointwise=pointwise, norm=style.norm(channels))
+    )
+
+
+def relu_conv_norm(style: Style, inputs: int, outputs: int) -> nn.Sequential:
+    """ReLU, a 1x1 convolution, batch norm: what brings a cell's input to its channels."""
+    return nn.Sequential(OrderedDict(relu=nn.ReLU(), conv=style.kit.conv(inputs, outputs, 1), norm=style.norm(outputs)))
+
+
+class Zero(nn.Module):
+    """Nothing: zeros, with a gradient of zeros."""
+
+    def __init__(self, stride: int) -> None:
+        """`stride` says how much smaller they are than the input."""
+        super().__init__()
+        self.stride = stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Zeros in the shape of every `stride`-th pixel of x."""
+        return x[:, :, :: self.stride, :: self.stride] * 0
+
+
+class FactorizedReduce(nn.Module):
+    """Half the height and width: half of the channels from every second pixel, half from those between."""
+
+    def __init__(self, style: Style, inputs: int, outputs: int) -> None:
+        """`outputs` is even."""
+        super().__init__()
+        self.kit = style.kit
+        self.relu = nn.ReLU()
+        self.even = style.kit.conv(inputs, outputs // 2, 1, stride=2)
+        self.odd = style.kit.conv(inputs, outputs // 2, 1, stride=2)
+        self.norm = style.norm(outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, inputs, h, w] -> [batch, outputs, h / 2, w / 2], rounded up."""
+        x = self.relu(x)
+        shifted = x[:, :, 1:, 1:]
+        height, width = x.shape[2:]
+        if height % 2 or width % 2:  # an odd side has one pixel fewer between than it has every second
+            shifted = F.pad(shifted, (0, width % 2, 0, height % 2))
+        answer: Tensor = self.norm(self.kit.cat([self.even(x), self.odd(shifted)]))
+        return answer

@@ -1,0 +1,170 @@
+"""Any `nn.Module` with a `Choice` in it as a space."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from polyarch.architecture import Architecture, Decision
+from polyarch.data.task import TaskShape
+from polyarch.errors import PolyarchError
+from polyarch.spaces.base import Space
+from polyarch.spaces.choice import Choice, places
+from polyarch.spaces.cost import CostTable, choice_costs
+from polyarch.spaces.supernets import Looped
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleSpace(Space):
+    """The choices inside a module of one's own; the module takes [batch, ...] and gives [batch, outputs].
+
+    Outputs are logits for classes, or the mean for regression; inputs come standardised.
+    """
+
+    name: ClassVar[str] = "module"
+
+    factory: Callable[[], nn.Module] | str = field(default="", kw_only=False)
+    """Makes the module: a function or class at the top level of a file, or its `package.module:name`. A run keeps the
+    name, so that it can make its networks again."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.factory:
+            raise PolyarchError(
+                "say what makes the module: ModuleSpace(Network) in Python, --space my_file:Network on the command line"
+            )
+        if not isinstance(self.factory, str):
+            _reference(self.factory)
+
+    @cached_property
+    def make(self) -> Callable[[], nn.Module]:
+        """The factory itself."""
+        return _resolved(self.factory) if isinstance(self.factory, str) else self.factory
+
+    @cached_property
+    def decisions(self) -> tuple[Decision, ...]:
+        """One a name of a `Choice`, in the order in which the module has them."""
+        with torch.random.fork_rng(devices=[]):
+            module = self.make()
+        if not isinstance(module, nn.Module):
+            raise PolyarchError(f"the factory gives {type(module).__name__}, not an nn.Module; return the module")
+        found: dict[str, Decision] = {}
+        for place in places(module).values():
+            if not isinstance(place, Choice):
+                continue
+            decision = Decision(place.name, place.labels)
+            if found.setdefault(place.name, decision) != decision:
+                raise PolyarchError(
+                    f"two Choices are called {place.name!r} and have different options; the same name is the same "
+                    "decision: give them the same options in the same order, or two names"
+                )
+        if not found:
+            raise PolyarchError(f"{type(module).__name__} has no open choice; put a polyarch.Choice in it")
+        return tuple(found.values())
+
+    def check(self, shape: TaskShape) -> None:
+        """Runs every option once on two inputs, so that what does not fit together shows before training."""
+        with torch.random.fork_rng(devices=[]), torch.no_grad(), torch.device("cpu"):
+            module = self.make().eval()
+            for place in places(module).values():
+                if isinstance(place, Choice):
+                    place.register_forward_hook(_check_options)
+            try:
+                output = module(torch.zeros(2, *shape.input))
+            except PolyarchError:
+                raise
+            except Exception as error:  # whatever a module of the user's raises
+                raise PolyarchError(
+                    f"{type(module).__name__} does not run on inputs of shape {tuple(shape.input)}: "
+                    f"{type(error).__name__}: {error}"
+                ) from None
+        if not isinstance(output, Tensor) or output.shape != (2, shape.outputs):
+            given = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+            raise PolyarchError(
+                f"{type(module).__name__} answers two inputs with {given}; this data needs (2, {shape.outputs}): "
+                f"[batch, {shape.outputs}]"
+            )
+
+    def supernet(self, shape: TaskShape, repeats: int = 1) -> Looped:
+        """See `Space.supernet`."""
+        return Looped(self, shape, repeats, self.make)
+
+    def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
+        """The module with every `Choice` replaced by what was chosen."""
+        options = dict(zip((d.name for d in self.decisions), architecture.choices, strict=True))
+        return _settled(self.make(), options)
+
+    def cost_table(self, shape: TaskShape) -> CostTable:
+        """See `Space.cost_table`."""
+        return choice_costs(self.make, self, shape)
+
+    def settings(self) -> dict[str, Any]:
+        """The factory's name."""
+        return {"factory": self.factory if isinstance(self.factory, str) else _reference(self.factory)}
+
+
+def _check_options(choice: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+    """Raises unless every option of a Choice answers its inputs in one shape."""
+    assert isinstance(choice, Choice)
+    shapes = {}
+    for label, option in zip(choice.labels, choice.options, strict=True):
+        try:
+            answer = option(*inputs)
+        except PolyarchError:
+            raise
+        except Exception as error:  # whatever a module of the user's raises
+            raise PolyarchError(
+                f"Choice {choice.name!r}: option {label!r} does not run on its input: {type(error).__name__}: {error}"
+            ) from None
+        shapes[label] = tuple(answer.shape[1:]) if isinstance(answer, Tensor) else type(answer).__name__
+    if len(set(shapes.values())) > 1:
+        told = ", ".join(f"{label} {shape}" for label, shape in shapes.items())
+        raise PolyarchError(f"Choice {choice.name!r}: its options answer in different shapes ({told}); make them agree")
+
+
+def _settled(module: nn.Module, options: dict[str, int]) -> nn.Module:
+    """Replaces every Choice in a module, in place, by its chosen option."""
+    while isinstance(module, Choice):
+        module = module.options[options[module.name]]
+    for name, child in list(module.named_children()):
+        module._modules[name] = _settled(child, options)
+    return module
+
+
+def _reference(factory: Callable[[], nn.Module]) -> str:
+    """The text by which a factory is found again."""
+    name = getattr(factory, "__qualname__", "<no name>")
+    if not callable(factory) or "<" in name or "." in name:
+        raise PolyarchError(
+            f"a run could not find {name!r} again; pass a function or class defined at the top level of a file, "
+            "which takes no arguments and returns the module"
+        )
+    module = factory.__module__
+    if module == "__main__":
+        module = _main_name()
+    return f"{module}:{name}"
+
+
+def _main_name() -> str:
+    """What the running script is called when it is imported."""
+    path = getattr(sys.modules["__main__"], "__file__", None)
+    return Path(path).stem if path else "__main__"
+
+
+def _resolved(reference: str) -> Callable[[], nn.Module]:
+    from polyarch.catalogue import load  # imports spaces itself
+
+    module, _, name = reference.partition(":")
+    main = sys.modules["__main__"]
+    if module == _main_name() and hasattr(main, name):  # the script that runs: importing it would run it again
+        made: Callable[[], nn.Module] = getattr(main, name)
+        return made
+    found: Callable[[], nn.Module] = load(reference, "space")
+    return found

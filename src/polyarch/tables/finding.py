@@ -1,0 +1,56 @@
+"""Where tables are: at a path, or by name in the folders of `POLYARCH_TABLES`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from polyarch.data.files import read_npz
+from polyarch.errors import PolyarchError, unknown
+from polyarch.tables.table import NAMES, Table
+
+VARIABLE = "POLYARCH_TABLES"
+ENDING = ".npz"
+
+
+def open_table(name: str | os.PathLike[str]) -> Table:
+    """Reads a table, given by name or path; nothing pickled is ever loaded."""
+    path = str(find_table(name))
+
+    def wanted(present: list[str]) -> list[str]:
+        return present if any(named in present for named in NAMES) else [*present, NAMES[0]]
+
+    return Table(path, read_npz(path, wanted, "arch=TEXTS, NAME=NUMBERS, ..."))
+
+
+def find_table(name: str | os.PathLike[str]) -> Path:
+    """The file of a table: a path, or a name such as `nasbench201` for nasbench201.npz in a folder of tables."""
+    path = Path(name).expanduser()
+    if path.is_file():
+        return path
+    if os.sep in os.fspath(name):
+        raise PolyarchError(f"{path}: no such table; check the path")
+    known = known_tables()
+    bare = path.name.removesuffix(ENDING)
+    if bare in known:
+        return known[bare]
+    if known:
+        raise PolyarchError(f"{unknown('table', bare, known)} (of {VARIABLE}); or give the path of a {ENDING} file")
+    why = f"{VARIABLE} ({os.environ[VARIABLE]}) holds no {ENDING} file" if _folders() else f"{VARIABLE} is not set"
+    raise PolyarchError(
+        f"no table {os.fspath(name)!r}: there is no such file here, and {why}; set it to the folder that holds "
+        f"{bare}{ENDING}, or give a path"
+    )
+
+
+def known_tables() -> dict[str, Path]:
+    """The files in the folders of tables, by name; where two folders have the same name, the first folder's."""
+    found: dict[str, Path] = {}
+    for folder in _folders():
+        for path in sorted(folder.glob(f"*{ENDING}")):
+            found.setdefault(path.name.removesuffix(ENDING), path)
+    return found
+
+
+def _folders() -> list[Path]:
+    return [Path(part).expanduser() for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]

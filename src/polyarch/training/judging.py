@@ -1,0 +1,24 @@
+"""What one architecture of a supernet is worth on a split: what methods of one network share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polyarch.methods.base import Problem
+from polyarch.spaces.base import Hard
+
+
+@torch.no_grad()
+def judged(problem: Problem, view: Hard, split: str) -> dict[str, Tensor]:
+    """Mean log-likelihood, which is the objective too, and the everyday measure: [repeats] each, in evaluation mode."""
+    problem.supernet.eval()
+    count = len(problem.data[split])
+    fit = torch.zeros(problem.repeats, dtype=torch.float64, device=problem.data[split].y.device)
+    measured = torch.zeros_like(fit)
+    for batch in problem.passes(split):
+        outputs = problem.supernet(batch.x, view)
+        fit += problem.likelihood.log_likelihood(outputs, batch.y).sum(-1, dtype=torch.float64)
+        measured += problem.likelihood.measured(outputs, batch.y).sum(-1)
+    mean = fit / count
+    return {"objective": mean, "log_likelihood": mean, problem.likelihood.measure: measured / count}
