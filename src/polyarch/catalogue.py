@@ -60,6 +60,9 @@ METHODS = {
         "polyarch.methods.fixed_depth:FixedDepth", "the same as the paper trains it on images", _LDN_IMAGES
     ),
 }
+METHODS |= {
+    "parsec": Entry("polyarch.methods.parsec:Parsec", "a distribution over architectures by importance weights"),
+}
 _NASBENCH201 = {
     "stop": "never",
     "epochs": 200,

@@ -299,8 +299,7 @@ def test_any_image_and_depth(network, layers, side):
         assert module(torch.randn(2, 1, side, side)).shape == (2, 3)
 
 
-@cache
-def single():
+def moved_supernet():
     """A supernet of one repeat whose batch norms have seen some batches, and inputs for it."""
     space = Darts(channels=2, layers=3, statistics="running")
     supernet = make_supernet(space, SMALL, (0,)).train()
@@ -311,13 +310,27 @@ def single():
     return supernet, x
 
 
-@cache
-def many():
+def repeated(supernet):
     """The same supernet `MANY` times, as repeats of one."""
-    supernet, x = single()
     several = make_supernet(supernet.space, SMALL, (0,) * MANY)
-    several.load_state_dict({k: v.expand(MANY, *v.shape[1:]).clone() for k, v in supernet.state_dict().items()})
-    return several, x.expand(MANY, *x.shape[1:])
+    several.load_state_dict({k: v.expand(MANY, *v.shape[1:]) for k, v in supernet.state_dict().items()})
+    return several
+
+
+def hundred_choices(space):
+    choices = sampled(space, 100, seed=4)
+    choices[:3, 1::2] = choices[:3, ::2]  # both slots alike
+    kept = len(OPERATIONS) - 1
+    choices[3:6, 1::2] = choices[3:6, ::2] // kept * kept + (choices[3:6, ::2] + 1) % kept  # the same inputs
+    return choices
+
+
+def members(supernet, architectures):
+    """Networks of their own, each with what the supernet's parameters are called in it."""
+    for architecture in architectures:
+        picks = sparse_picks(supernet.space, architecture.choices)
+        names = [member_name(name, supernet.places, picks) for name, _ in supernet.network.named_parameters()]
+        yield supernet.extract(architecture), names
 
 
 def gradients(module, y):
@@ -328,62 +341,47 @@ def gradients(module, y):
 
 
 def shared(supernet, x, view):
-    """Outputs of a supernet, and the gradient by all its parameters as one row a repeat."""
+    """Output of a supernet, and the gradient by all its parameters as one row a repeat."""
     y = supernet(x, view)
     return y.detach(), torch.cat([gradient.flatten(1) for gradient in gradients(supernet, y).values()], 1)
 
 
-def alone(supernet, architecture, x, training):
-    """The same two of the network that `extract` gives, its gradient in the places of the supernet's parameters."""
-    plain = supernet.extract(architecture).train(training)
-    y = plain(x[0])
+def alone(plain, names, like, x):
+    """The same of one network, its gradient in the places of the supernet's parameters `like`."""
+    y = plain(x)
     found = gradients(plain, y)
-    picks = sparse_picks(supernet.space, architecture.choices)
-    row = []
-    for name, parameter in supernet.network.named_parameters():
-        member = member_name(name, supernet.places, picks)
-        row.append(torch.zeros_like(parameter).flatten() if member is None else found.pop(member).flatten())
-    assert not found
-    return y.detach(), torch.cat(row)
-
-
-def hundred_choices(space):
-    choices = sampled(space, 100, seed=4)
-    choices[:3, 1::2] = choices[:3, ::2]  # both slots alike
-    kept = len(OPERATIONS) - 1
-    choices[3:6, 1::2] = choices[3:6, ::2] // kept * kept + (choices[3:6, ::2] + 1) % kept  # the same input at least
-    return choices
+    assert set(found) <= set(names)
+    rows = [torch.zeros_like(own) if name is None else found[name] for name, own in zip(names, like, strict=True)]
+    return y.detach(), torch.cat([row.flatten() for row in rows])
 
 
 def close(a, b):
     return torch.allclose(a, b, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_hundred_architectures_are_the_same_network_in_every_form(training):
-    one, x = single()
-    several, xs = many()
-    saved = {name: value.clone() for name, value in one.state_dict().items()}
-    one.train(training)
-    several.train(training)
-    for rows in hundred_choices(one.space).split(MANY):
-        dense = shared(several, xs, Hard(rows))
-        per_example = shared(several, xs, PerExample(rows.unsqueeze(1).expand(-1, x.shape[1], -1)))
-        for k, architecture in enumerate(one.space.decode(rows)):
-            output, gradient = alone(one, architecture, x, training)
-            sparse = shared(one, x, Hard(architecture.choices))
-            for other_output, other_gradient in (dense, per_example):
-                assert close(other_output[k], output)
-                assert close(other_gradient[k], gradient)
-            assert close(sparse[0][0], output)
-            assert close(sparse[1][0], gradient)
-            assert gradient.abs().max() > 1e-3
-    one.load_state_dict(saved)
-    several.load_state_dict({k: v.expand(MANY, *v.shape[1:]) for k, v in saved.items()})
+def test_hundred_architectures_are_the_same_network_in_every_form():
+    one, x = moved_supernet()
+    several = repeated(one)
+    choices = hundred_choices(one.space)
+    networks = list(members(one, one.space.decode(choices)))
+    for training in (False, True):  # training moves the running statistics, so it comes last
+        one.train(training)
+        several.train(training)
+        for start in range(0, len(choices), MANY):
+            rows = choices[start : start + MANY]
+            xs = x.expand(MANY, *x.shape[1:])
+            dense = shared(several, xs, Hard(rows))
+            per_example = shared(several, xs, PerExample(rows.unsqueeze(1).expand(-1, x.shape[1], -1)))
+            for k, (plain, names) in enumerate(networks[start : start + MANY]):
+                output, gradient = alone(plain.train(training), names, one.parameters(), x[0])
+                assert gradient.abs().max() > 1e-3
+                [sparse_output], [sparse_gradient] = shared(one, x, Hard(tuple(rows[k].tolist())))
+                assert all(close(found, output) for found in (sparse_output, dense[0][k], per_example[0][k]))
+                assert all(close(found, gradient) for found in (sparse_gradient, dense[1][k], per_example[1][k]))
 
 
 def test_mixed_weights_of_an_architecture_are_that_architecture():
-    supernet, x = single()
+    supernet, x = moved_supernet()
     supernet.eval()
     for row in hundred_choices(supernet.space)[[0, 4, 9]]:
         soft = supernet(x, Soft(supernet.space.mix(row.unsqueeze(0))))
@@ -391,7 +389,7 @@ def test_mixed_weights_of_an_architecture_are_that_architecture():
 
 
 def test_only_what_is_chosen_runs_and_is_built():
-    supernet, x = single()
+    supernet, x = moved_supernet()
     space = supernet.space
     architecture = space.parse(DARTS_V2)
     ran = []

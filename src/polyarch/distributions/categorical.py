@@ -60,7 +60,7 @@ class Categorical(Distribution):
 
     def entropy(self) -> Tensor:
         """Sum of the decisions' entropies."""
-        return -self._expected(self.log_probs)
+        return -self.expected(self.log_probs)
 
     def mode(self) -> Tensor:
         """See `Distribution.mode`."""
@@ -70,7 +70,7 @@ class Categorical(Distribution):
         """See `Distribution.kl`; exact, since both factorise alike."""
         if not isinstance(prior, Categorical) or prior.decisions != self.decisions:
             raise PolyarchError("this KL is exact only against a categorical prior over the same decisions")
-        return self._expected(self.log_probs - prior.log_probs)
+        return self.expected(self.log_probs - prior.log_probs)
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         """See `Distribution.sample`."""
@@ -89,7 +89,7 @@ class Categorical(Distribution):
         """See `Distribution.repeat`."""
         return Categorical(self.decisions, self.logits[index])
 
-    def _expected(self, values: Tensor) -> Tensor:
+    def expected(self, values: Tensor) -> Tensor:
         """Sum over all options of probability times value; options that do not exist add 0, and no NaN gradient."""
         return (self._probs * values.masked_fill(self.logits == -torch.inf, 0)).sum((-1, -2))
 

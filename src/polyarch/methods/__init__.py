@@ -2,6 +2,7 @@
 
 from polyarch.methods.base import Batch, Feed, Info, Method, Problem, Stage, State
 from polyarch.methods.fixed_depth import FixedDepth
+from polyarch.methods.parsec import Parsec
 from polyarch.methods.standalone import Standalone
 from polyarch.methods.variational_depth import VariationalDepth
 
@@ -11,6 +12,7 @@ __all__ = [
     "FixedDepth",
     "Info",
     "Method",
+    "Parsec",
     "Problem",
     "Stage",
     "Standalone",

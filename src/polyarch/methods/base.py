@@ -12,6 +12,7 @@ from torch import Tensor
 
 from polyarch.data.task import Likelihood
 from polyarch.distributions.base import Distribution
+from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
 from polyarch.settings import check_types, positive
 from polyarch.spaces.base import Space, Supernet
@@ -37,7 +38,7 @@ class Problem:
     space: Space
     supernet: Supernet
     likelihood: Likelihood
-    prior: Distribution
+    prior: Categorical
     data: Mapping[str, Examples]
     black: Tensor | None = None
     """Of images: what a black pixel is after standardising, [channels, 1, 1]."""

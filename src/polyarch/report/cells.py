@@ -28,7 +28,7 @@ UNLIKELY = 0.05
 """Options below this probability are hair-thin and have no label."""
 MOST_OPTIONS = 6
 """Where more options join two nodes, the likeliest have an edge each and all others share one."""
-CROWDED = 30
+CROWDED = 24
 """With more edges than this, only the likeliest option between two nodes has a label; a legend names the colours."""
 WIDEST = 1080
 """A wider picture continues on a new row, where a single node connects what is before it with what is after it."""

@@ -39,7 +39,10 @@ class Progress:
 
 
 class Batches:
-    """Fixed places for the batches of a step, refilled from shuffled data before each one."""
+    """Fixed places for the batches of a step, refilled from shuffled data before each one.
+
+    An epoch is one pass over the first of a method's feeds; a shorter one begins again, a longer one is not finished.
+    """
 
     def __init__(self, problem: Problem, specs: dict[str, FeedSpec]) -> None:
         """Makes the places."""
@@ -57,8 +60,10 @@ class Batches:
                 else Batch(data.x.new_empty(*shape, *data.x.shape[1:]), data.y.new_empty(shape))
                 for _ in range(spec.count)
             ]
-        self.steps = min(len(self._data[name]) // (spec.size * spec.count) for name, spec in specs.items())
-        if self.steps < 1:
+        rounds = {name: len(self._data[name]) // (spec.size * spec.count) for name, spec in specs.items()}
+        self._rounds = rounds
+        self.steps = next(iter(rounds.values()))
+        if min(rounds.values()) < 1:
             raise PolyarchError("a step needs more examples than a split has; lower batch_size")
         self._order: dict[str, Tensor] = {}
 
@@ -75,7 +80,7 @@ class Batches:
             for k, place in enumerate(self.places[name]):
                 if place.y.data_ptr() == data.y.data_ptr():
                     continue
-                start = (step * spec.count + k) * spec.size
+                start = (step % self._rounds[name] * spec.count + k) * spec.size
                 index = world.share(order[:, start : start + spec.size], 1).flatten()
                 torch.index_select(data.x, 0, index, out=place.x.flatten(0, 1))
                 torch.index_select(data.y, 0, index, out=place.y.flatten())

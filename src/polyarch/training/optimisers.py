@@ -43,6 +43,45 @@ def sgd(
     torch._foreach_sub_(parameters, torch._foreach_mul(steps, rate))
 
 
+def adam_buffers(**groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Both moments of every parameter, and how many steps were made; under `GROUP.PARAMETER.first` and so on."""
+    found: dict[str, Tensor] = {}
+    for group, parameters in groups.items():
+        for name, value in parameters.items():
+            for moment in ("first", "second"):
+                found[f"{group}.{name}.{moment}"] = torch.zeros_like(value, requires_grad=False)
+        repeats = next(iter(parameters.values()))
+        found[f"{group}.steps"] = torch.zeros(len(repeats), device=repeats.device)
+    return found
+
+
+@torch.no_grad()
+def adam(
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    buffers: Mapping[str, Tensor],
+    group: str,
+    *,
+    rate: Tensor,
+    betas: tuple[float, float] = (0.5, 0.999),
+    weight_decay: float = 0.0,
+) -> None:
+    """Adam with its usual bias correction (torch.optim.Adam, epsilon 1e-8), on `adam_buffers` of a group.
+
+    The default betas are those of DARTS and PARSEC for architecture parameters.
+    """
+    buffers[f"{group}.steps"].add_(1)
+    names = [name for name in buffers if name.startswith(f"{group}.") and name.endswith(".first")]
+    for parameter, gradient, name in zip(parameters, gradients, names, strict=True):
+        first, second = buffers[name], buffers[f"{name.removesuffix('first')}second"]
+        steps = buffers[f"{group}.steps"].view(-1, *[1] * (parameter.dim() - 1))
+        gradient = gradient + weight_decay * parameter if weight_decay else gradient
+        first.lerp_(gradient, 1 - betas[0])
+        second.mul_(betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
+        deviation = (second / (1 - betas[1] ** steps)).sqrt() + 1e-8
+        parameter.sub_(rate * first / (1 - betas[0] ** steps) / deviation)
+
+
 @torch.no_grad()
 def clip(gradients: list[Tensor], most: float) -> None:
     """Scales each repeat's gradients, in place, down to the norm `most` over all of them."""

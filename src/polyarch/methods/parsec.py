@@ -1,0 +1,142 @@
+"""PARSEC: a distribution over architectures by importance-weighted empirical Bayes (seed paper 3, Algorithm 1).
+
+p(alpha | pi) is a product of categoricals. pi maximises the marginal likelihood p(y | X, v, pi), Eq. 3; with K samples
+alpha_k ~ p(alpha | pi) and weights omega_k = p(y | X, v, alpha_k) / sum_j p(y | X, v, alpha_j) (Eq. 8), both gradients
+are weighted sums: of log p(alpha_k | pi) for pi, and of log p(y | X, v, alpha_k) for the shared weights v.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from polyarch.distributions.categorical import Categorical
+from polyarch.errors import PolyarchError
+from polyarch.methods.base import Feed, FeedSpec, Info, Method, Problem, State, gradients
+from polyarch.settings import at_least, positive
+from polyarch.spaces.base import Hard
+from polyarch.training import world
+from polyarch.training.judging import judged
+from polyarch.training.optimisers import adam, adam_buffers, check_sgd, clip, cosine, momentum_buffers, sgd
+from polyarch.training.streams import Streams
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parsec(Method):
+    """Learns weights on training data, and belief by how well sampled architectures fit validation data."""
+
+    name: ClassVar[str] = "parsec"
+
+    stop: Literal["auto", "train", "valid", "never"] = "never"
+    """As for every method; the paper keeps the last state."""
+    epochs: int = 100
+    """Passes over the training data (section 4)."""
+    batch_size: int = 64
+    """Examples of a training batch and of a search batch, over all ranks (DARTS, which the paper follows)."""
+    samples: int = 16
+    """K, the architectures of a step (section 4; 8 was tried too)."""
+    temperature: float = 1.0
+    """Divides log-likelihoods of the search batch before they become weights: 1 is the whole batch's likelihood, as
+    printed, and nearly picks a winner; `batch_size` is the mean's, and nearly weighs all alike."""
+    belief_rate: float = 0.02
+    """Learning rate of Adam, betas 0.5 and 0.999, on pi (section 4)."""
+    rate: float = 0.025
+    """First learning rate of the weights (DARTS)."""
+    last_rate: float = 0.001
+    """What it falls to along a cosine (DARTS)."""
+    momentum: float = 0.9
+    """Of the weights (DARTS)."""
+    weight_decay: float = 3e-4
+    """L2, on every weight (DARTS)."""
+    clip: float = 5.0
+    """Gradients of the weights are scaled down to this norm; 0 is never (DARTS)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(self, "samples")
+        check_sgd(self.rate, self.momentum, 0)
+        for name in ("last_rate", "belief_rate", "weight_decay", "clip"):
+            at_least(name, getattr(self, name), 0)
+        if not self.temperature > 0:
+            raise PolyarchError(f"temperature must be positive, not {self.temperature}")
+
+    def feeds(self, problem: Problem) -> dict[str, FeedSpec]:
+        """A training batch for the weights, a search batch from validation data for the weights omega."""
+        if "valid" not in problem.data:
+            raise PolyarchError("parsec judges architectures on validation data; set valid (of the data) above 0")
+        size = min(self.batch_size, problem.train_size, len(problem.data["valid"]))
+        size -= size % world.size()
+        return {"train": FeedSpec("train", size), "search": FeedSpec("valid", size)}
+
+    def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
+        """Gumbel noise, from which belief makes K samples inside the step."""
+        shape = (self.samples, *problem.prior.logits.shape)
+        uniform = torch.rand(shape, generator=streams["architecture"]).clamp_min(torch.finfo(torch.float32).tiny)
+        return {"gumbel": -(-uniform.log()).log()}
+
+    def rates(self, epoch: int) -> dict[str, float]:
+        """See `Method.rates`."""
+        return {"weights": cosine(self.rate, epoch, self.epochs, self.last_rate), "belief": self.belief_rate}
+
+    def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
+        """Fresh weights; pi is uniform."""
+        problem.supernet.reset([s["init"] for s in streams])
+        logits = torch.zeros(problem.repeats, *problem.prior.logits.shape, device=problem.prior.logits.device)
+        state = State.of(problem.supernet, {"logits": logits.requires_grad_()})
+        state.optimiser = {**momentum_buffers(weights=state.weights), **adam_buffers(belief=state.belief)}
+        return state
+
+    def distribution(self, problem: Problem, state: State) -> Categorical:
+        """p(alpha | pi)."""
+        logits = state.belief["logits"].masked_fill(problem.prior.logits == -torch.inf, -torch.inf)
+        return Categorical(problem.space.decisions, logits)
+
+    def step(self, problem: Problem, state: State, feed: Feed) -> Info:
+        """Algorithm 1: the same K samples and their weights omega move both."""
+        [train], [search] = feed.batches["train"], feed.batches["search"]
+        problem.supernet.train()
+        belief = self.distribution(problem, state)
+        choices = (belief.log_probs.detach().unsqueeze(1) + feed.draws["gumbel"]).argmax(-1)  # [repeats, K, decisions]
+        views = [Hard(choices[:, k]) for k in range(self.samples)]
+
+        with torch.no_grad():
+            examples = search.y.shape[-1] * world.size()
+            outputs = (problem.supernet(search.x, view) for view in views)
+            fits = [world.mean(problem.likelihood.log_likelihood(output, search.y)) for output in outputs]
+            summed = torch.stack(fits, -1) * examples
+            omega = (summed / self.temperature).softmax(-1)  # Eq. 8: [repeats, K]
+
+        weights = list(state.weights.values())
+        found = [torch.zeros_like(weight) for weight in weights]
+        train_fit = torch.zeros_like(omega[:, 0])
+        for k, view in enumerate(views):  # one sample's activations in memory at a time
+            fit = world.mean(problem.likelihood.log_likelihood(problem.supernet(train.x, view), train.y))
+            torch._foreach_add_(found, gradients(-omega[:, k] * fit, weights))
+            train_fit += omega[:, k] * fit.detach()
+        if self.clip:
+            clip(found, self.clip)
+        momenta = [state.optimiser[f"weights.{name}"] for name in state.weights]
+        sgd(
+            weights, found, momenta, rate=feed.rates["weights"], momentum=self.momentum, weight_decay=self.weight_decay
+        )  # fmt: skip
+
+        # The prior speaks once for all N examples, so here for the batch's share of them.
+        prior = belief.expected(problem.prior.log_probs) * examples / problem.train_size
+        score = (omega * belief.log_prob(choices)).sum(-1) + prior
+        logits = list(state.belief.values())
+        adam(logits, gradients(-score, logits), state.optimiser, "belief", rate=feed.rates["belief"])
+        metrics = {
+            "log_likelihood": train_fit,
+            "search_log_likelihood": (omega * summed).sum(-1) / examples,
+            "effective_samples": 1 / omega.square().sum(-1),
+        }
+        passed = train.y.shape[-1] * world.size() * self.samples
+        return Info(metrics, forward=passed + examples * self.samples, backward=passed)
+
+    def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
+        """The mode's mean log-likelihood and everyday measure, with the shared weights."""
+        return judged(problem, Hard(self.distribution(problem, state).mode()), split)
