@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from polyarch.architecture import Architecture
 from polyarch.data.task import TaskShape
 from polyarch.distributions.priors import uniform
-from polyarch.spaces.base import All, Hard, PerExample, Space, Supernet
+from polyarch.spaces.base import All, Hard, PerExample, Soft, Space, Supernet, View
+from polyarch.spaces.layers import BatchNorm
+from polyarch.spaces.supernets import sparse_picks
 
 
 def check_space(space: Space, shape: TaskShape, *, architectures: int = 8, batch: int = 6) -> None:
-    """Checks texts, and that a supernet and a plain network of the same weights agree, in double precision.
+    """Checks texts, costs and pictures, and that a supernet and plain networks of its weights agree.
+
+    Agreement is of outputs and of gradients of weights, to 1e-9 in double precision, under every view that the
+    supernet takes, in training and in evaluation mode. Where batch norm uses batch statistics in evaluation mode, plain
+    networks, which do not, are compared in training mode only.
 
     Args:
         space: settings that make small networks keep it quick.
@@ -24,26 +33,58 @@ def check_space(space: Space, shape: TaskShape, *, architectures: int = 8, batch
     assert names, "a space needs at least one decision"
     assert len(set(names)) == len(names), "decisions need different names"
     assert all(len(d) == len(set(d.options)) > 0 for d in space.decisions), "options need different names"
+    space.check(shape)
 
     generator = torch.Generator().manual_seed(0)
     sampled = uniform(space.decisions).sample(architectures, generator)
     for architecture, choices in zip(space.decode(sampled), sampled.tolist(), strict=True):
         assert architecture.choices == tuple(choices), "decode must keep the choices"
         assert space.parse(str(architecture)) == architecture, "parse must read what format writes"
+        assert space.canonical(space.parse(str(architecture))) == space.canonical(architecture)
+    check_mixing(space, sampled)
+    check_pictures(space)
 
     x = torch.randn(2, batch, *shape.input, generator=generator, dtype=torch.float64)
     both = make_supernet(space, shape, seeds=(0, 1))
     for value in (*both.parameters(), *both.buffers()):
         assert value.shape[0] == 2, "every parameter and buffer needs a leading axis of repeats"
-    with torch.no_grad():
-        _move_statistics(both, x, sampled)
-        both.eval()
+    _move_statistics(both, x, sampled)
+    for training in (True, False):
+        both.train(training)
         for architecture in space.decode(sampled):
             _check_architecture(both, x, architecture)
-        _check_repeats(space, shape, both, x, tuple(sampled[0].tolist()))
+    _check_repeats(space, shape, both, x, tuple(sampled[0].tolist()))
     cost = space.cost(space.decode(sampled)[0], shape)
     plain = space.evaluated().build(space.decode(sampled)[0], shape)
-    assert cost.parameters == sum(p.numel() for p in plain.parameters()), "cost must count the parameters of build"
+    counted = [p.numel() for name, p in plain.named_parameters() if not name.startswith("auxiliary.")]
+    assert cost.parameters == sum(counted), "cost must count the parameters of build"
+
+
+def check_mixing(space: Space, sampled: Tensor) -> None:
+    """`uses`, `mix`, `usage` and `read_out` must agree with each other."""
+    mixed = space.mix(sampled)
+    assert len(mixed) == len(space.mixing), "mix must give weights for every simplex"
+    for k, choices in enumerate(sampled.tolist()):
+        for simplex, weights in zip(space.mixing, mixed, strict=True):
+            used = dict(sparse_picks(space, choices)[simplex.name])
+            wanted = [used.get(option, 0.0) for option in range(len(simplex))]
+            assert weights[k].double().tolist() == wanted, f"mix and uses must agree on {simplex.name}"
+    probs = uniform(space.decisions).probs()
+    for simplex, probability in zip(space.mixing, space.usage(probs), strict=True):
+        assert probability.shape == (len(simplex),), "usage must give a probability an option"
+        assert ((probability >= 0) & (probability <= 1 + 1e-6)).all(), "usage must give probabilities"
+    read = space.read_out([torch.rand(len(sampled), len(d)) for d in space.mixing])
+    assert read.shape == sampled.shape, "read_out must give choices [n, decisions]"
+    assert space.decode(read), "read_out must give choices of the space"
+
+
+def check_pictures(space: Space) -> None:
+    """Pictures must join nodes that they have, in order."""
+    probs = {name: p.tolist() for name, p in uniform(space.decisions).probs().items()}
+    for graph in space.graphs(probs):
+        order = {node.name: k for k, node in enumerate(graph.nodes)}
+        assert len(order) == len(graph.nodes), "nodes of a picture need different names"
+        assert all(order[e.source] < order[e.target] for e in graph.edges), "edges must lead to later nodes"
 
 
 def make_supernet(space: Space, shape: TaskShape, seeds: tuple[int, ...]) -> Supernet:
@@ -53,6 +94,7 @@ def make_supernet(space: Space, shape: TaskShape, seeds: tuple[int, ...]) -> Sup
     return supernet.double()
 
 
+@torch.no_grad()
 def _move_statistics(supernet: Supernet, x: Tensor, sampled: Tensor) -> None:
     """Training passes, so that batch-norm statistics are no longer those of the start."""
     supernet.train()
@@ -61,24 +103,63 @@ def _move_statistics(supernet: Supernet, x: Tensor, sampled: Tensor) -> None:
 
 
 def _check_architecture(supernet: Supernet, x: Tensor, architecture: Architecture) -> None:
-    choices = torch.tensor(architecture.choices)
+    choices, space = torch.tensor(architecture.choices), supernet.space
     sparse = supernet(x, Hard(architecture.choices))
     assert sparse.shape == (*x.shape[:2], supernet.shape.outputs), "outputs must be [repeats, batch, outputs]"
-    dense = supernet(x, Hard(choices.expand(len(x), -1)))
-    assert torch.allclose(sparse, dense, atol=1e-9), f"sparse and dense Hard must agree on {architecture}"
+    gradients = _gradients(sparse, dict(supernet.named_parameters()))
+    views: dict[str, View] = {"dense Hard": Hard(choices.expand(len(x), -1))}
     if PerExample in supernet.views:
-        every = supernet(x, PerExample(choices.expand(*x.shape[:2], -1)))
-        assert torch.allclose(sparse, every, atol=1e-9), f"PerExample must agree with Hard on {architecture}"
+        views["PerExample"] = PerExample(choices.expand(*x.shape[:2], -1))
+    if Soft in supernet.views:
+        views["Soft"] = Soft(tuple(w.double() for w in space.mix(choices.expand(len(x), -1))))
+    for name, view in views.items():
+        output = supernet(x, view)
+        what = f"{name} must agree with sparse Hard on {architecture}"
+        assert torch.allclose(sparse, output, atol=1e-9), what
+        _check_equal(gradients, _gradients(output, dict(supernet.named_parameters())), what)
     if All in supernet.views:
         options = supernet(x, All())
         assert torch.allclose(sparse, options[:, architecture.choices[0]], atol=1e-9), "All must agree with Hard"
+    if supernet.training or not _by_batch(supernet):
+        _check_extracted(supernet, x, architecture, sparse, gradients)
+
+
+def _check_extracted(
+    supernet: Supernet, x: Tensor, architecture: Architecture, outputs: Tensor, gradients: Mapping[str, Tensor]
+) -> None:
+    """The plain network of one architecture, with weights copied by name, must be the supernet's member."""
+    twin = copy.deepcopy(supernet)  # holds gradients where the supernet holds weights, so that they are found by name
+    for name, parameter in twin.named_parameters():
+        parameter.data = gradients[name]
     for repeat in range(len(x)):
-        plain = supernet.extract(architecture, repeat)
-        assert torch.allclose(plain(x[repeat]), sparse[repeat], atol=1e-9), (
-            f"extract must agree with Hard on {architecture}"
-        )
+        plain = supernet.extract(architecture, repeat).train(supernet.training)
+        answer = plain(x[repeat])
+        output = answer[0] if isinstance(answer, tuple) else answer  # an auxiliary tower speaks in training mode
+        what = f"extract must agree with Hard on {architecture}"
+        assert torch.allclose(output, outputs[repeat], atol=1e-9), what
+        own = _gradients(output, dict(plain.named_parameters()))
+        member = twin.member_state(architecture, repeat)
+        _check_equal({name: member[name] for name in own}, own, what)
 
 
+def _by_batch(supernet: nn.Module) -> bool:
+    return any(isinstance(m, BatchNorm) and m.statistics == "batch" for m in supernet.modules())
+
+
+def _gradients(output: Tensor, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+    """Of a fixed weighted sum over the last two axes, examples and outputs."""
+    rows, columns = (torch.arange(1.0, n + 1, dtype=torch.float64) for n in output.shape[-2:])
+    loss = (output * rows.sin().unsqueeze(-1) * columns.cos()).sum()
+    found = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
+    return dict(zip(parameters, found, strict=True))
+
+
+def _check_equal(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], what: str) -> None:
+    for name, value in wanted.items():
+        assert torch.allclose(value, found[name], atol=1e-9), f"{what}: the gradient of {name} differs"
+
+
+@torch.no_grad()
 def _check_repeats(space: Space, shape: TaskShape, both: Supernet, x: Tensor, choices: tuple[int, ...]) -> None:
     """Repeat 1 of two must be what a supernet of its own is."""
     single = make_supernet(space, shape, seeds=(1,))
