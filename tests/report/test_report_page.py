@@ -129,7 +129,7 @@ def test_a_space_that_is_not_depth(tmp_path):
     task = toy_task(tmp_path / "data")
     run = pa.search(Lines(), task, EnumeratedElbo(epochs=3), out=tmp_path / "run", device="cpu")
     text = read(write_report(run, task))
-    assert sections(text) == ["belief", "course", "curves", "made"]
+    assert sections(text) == ["architecture", "belief", "course", "curves", "made"]
     assert "The search selects slope=" in text
     assert "depth" not in text.replace(str(tmp_path), "").lower()
     for option in ("slope", "shift", "-1.0", "0.5"):

@@ -165,11 +165,12 @@ def test_order_of_slots_is_kept_in_texts_and_does_not_matter_to_the_network():
         ("Genotype(" + "(" * 5000, "no genotype of darts"),
         (f"Genotype(normal={SKIPS})", "no genotype of darts"),
         (genotype()[:-1] + ", normal=[])", "no genotype of darts"),
+        (genotype(normal_concat="-" * 500 + "1"), "no genotype of darts"),
         (genotype(normal="open('x')"), "list of"),
         (genotype(normal="[('skip_connect', 0, 1)]"), "pair"),
         (genotype(normal="[('skip_connect', -1)]"), "pair"),
         (genotype(normal=SKIPS.replace("skip_connect", "skip_conect", 1)), "did you mean 'skip_connect'"),
-        (genotype(normal=SKIPS.replace("skip_connect", "sep_conv_5x5", 1)), "not among the operations set"),
+        (genotype(normal=SKIPS.replace("skip_connect", "sep_conv_5x5", 1)), "not among this space's operations"),
         (genotype(normal=SKIPS.replace("skip_connect", "none", 1)), "'none'"),
         (genotype(normal=SKIPS.replace("('skip_connect', 0), ", "", 1)), "normal cell has 7 pairs"),
         (genotype(reduce=SKIPS[:-1] + ", ('skip_connect', 0)]"), "reduce cell has 9 pairs"),
@@ -281,7 +282,7 @@ def test_published_cells_have_their_published_size(text, parameters):
 
 
 def test_contract():
-    check_space(Darts(channels=2, layers=3, statistics="running"), SMALL, architectures=4)
+    check_space(Darts(channels=2, layers=3, statistics="running"), SMALL, architectures=2)
 
 
 def test_contract_of_the_evaluation_network():
@@ -295,8 +296,9 @@ def test_contract_of_the_evaluation_network():
 def test_any_image_and_depth(network, layers, side):
     space = Darts(channels=2, layers=layers, network=network)
     for architecture in space.decode(sampled(space, 2)):
-        module = space.build(architecture, TaskShape((1, side, side), 3)).eval()
-        assert module(torch.randn(2, 1, side, side)).shape == (2, 3)
+        module = space.build(architecture, TaskShape((1, side, side), 3))
+        answers = module(torch.randn(2, 1, side, side))
+        assert torch.stack([*answers] if network == "evaluation" else [answers]).shape[1:] == (2, 3)
 
 
 def moved_supernet():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import statistics
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from polyarch.cli.options import Json, RunFolder
 from polyarch.cli.tables import print_figures
@@ -20,11 +22,35 @@ ROWS = (
 )
 
 
-def show(run: RunFolder, as_json: Json = False) -> None:
+def show(
+    run: RunFolder,
+    svg: Annotated[
+        Path | None, typer.Option("--svg", metavar="FILE", help="Also draw the architecture and belief into this file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """What a run found: the architecture, belief, and how good the network is."""
     from polyarch.runs.run import open_repeats
 
-    show_runs(run, open_repeats(run), as_json)
+    runs = open_repeats(run)
+    if svg:
+        _draw(svg, runs)
+    show_runs(run, runs, as_json)
+
+
+def _draw(path: Path, runs: list[Run]) -> None:
+    from dataclasses import replace
+
+    from polyarch.report import evidence
+    from polyarch.report.cells import draw_all
+    from polyarch.runs.files import write_whole
+
+    found = [
+        replace(graph, title=f"{graph.title}, seed {run.seed}" if len(runs) > 1 else graph.title)
+        for run in runs
+        for graph in evidence.graphs(run)
+    ]
+    write_whole(path, draw_all(found).encode())
 
 
 def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:

@@ -214,7 +214,8 @@ class Method(ABC):
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
         """What the state is worth on a split, in evaluation mode: tensors [repeats, ...].
 
-        `objective` (larger is better) decides early stopping; `accuracy` and `log_likelihood` are of the mixture.
+        `objective` (larger is better) decides early stopping; `accuracy` and `log_likelihood` are of the mixture where
+        the space is nested, else of the mode.
         """
 
     def settings(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from polyarch.errors import PolyarchError
 from polyarch.report.drawing import Array
 from polyarch.runs.results import BATCH, largest
 from polyarch.runs.run import WEIGHTS, Run
+from polyarch.spaces.graph import Graph
+from polyarch.spaces.only import certain
 from polyarch.training import checkpoints
 from polyarch.uncertainty.ensemble import Ensemble
 from polyarch.uncertainty.predictive import Predictive
@@ -73,6 +75,16 @@ def probs(run: Run) -> dict[str, Array]:
 def prior(run: Run) -> dict[str, Array]:
     """What was believed before the data was seen: for each decision [options]."""
     return {name: p.double().numpy() for name, p in run.config.make_prior(run.space).probs().items()}
+
+
+def graphs(run: Run) -> list[Graph]:
+    """Pictures of the selected architecture and, where belief was open, of belief."""
+    selected = run.space.graphs(certain(run.space, run.architecture))
+    found = [replace(graph, title=f"{graph.title}, selected") for graph in selected]
+    if not is_point(run):
+        believed = run.space.graphs({name: p.tolist() for name, p in probs(run).items()})
+        found += [replace(graph, title=f"{graph.title}, belief") for graph in believed]
+    return found
 
 
 def is_point(run: Run) -> bool:

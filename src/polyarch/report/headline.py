@@ -10,6 +10,9 @@ from polyarch.report.story import MIXED, UNPRUNED, Story
 from polyarch.report.words import Measure
 from polyarch.runs.run import Run
 
+LONGEST = 60
+"""Characters of an architecture's text that a sentence can hold."""
+
 
 def finding(story: Story) -> list[str]:
     """What was found, a sentence each."""
@@ -20,7 +23,7 @@ def finding(story: Story) -> list[str]:
 def _selected(story: Story) -> str:
     depths, most = story.depths, story.most
     if not story.is_depth:
-        return "" if story.several else f"The search selects {story.run.architecture}."
+        return _selected_of_many(story)
     if story.is_point:
         return f"A residual network of fixed depth {depths[0]}."
     verdict = "is selected, though belief is nearly flat" if story.is_flat else "explains the data"
@@ -31,6 +34,22 @@ def _selected(story: Story) -> str:
         kept = words.plural(most, "block")
         return f"The search keeps all {kept}: a larger max_depth may explain the data better."
     return f"Depth {depths[0]} of {most} {verdict}."
+
+
+def _selected_of_many(story: Story) -> str:
+    """Of a space whose architectures are drawn rather than told; short texts are told as well."""
+    if story.is_point:
+        return f"One network of the space {story.run.config.space['name'].rpartition(':')[2]}, trained alone."
+    texts = {str(run.architecture) for run in story.runs}
+    if len(texts) > 1:
+        return f"Over {len(story.runs)} seeds, the search selects {len(texts)} different architectures."
+    [text] = texts
+    what = text if len(text) <= LONGEST else "the architecture drawn below"
+    return (
+        f"Over {len(story.runs)} seeds, the search always selects {what}."
+        if story.several
+        else (f"The search selects {what}.")
+    )
 
 
 def _saved(story: Story) -> str:
@@ -99,6 +118,8 @@ def tiles(story: Story) -> list[tuple[str, str, str]]:
 
 def _what_tile(story: Story) -> tuple[str, str, str]:
     if not story.is_depth:
+        if story.is_point:
+            return "kept epoch", words.ranges(sorted({c.kept for c in story.courses})), ""
         return "entropy of belief", words.number(story.entropy(), 2), "nats"
     if story.is_point:
         return "depth", str(story.depths[0]), ""
@@ -195,4 +216,8 @@ def seeds(story: Story) -> dict[str, Any] | None:
                 "cells": [m.show(values) if values else "–" for m, values in found],
             }
         )
-    return {"rows": rows, "measures": story.measures, "of": "network" if story.is_point else "pruned mixture"}
+    return {
+        "rows": rows,
+        "measures": story.measures,
+        "of": "network" if story.is_point else "pruned mixture" if story.is_cut else "mixture",
+    }

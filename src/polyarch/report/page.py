@@ -21,6 +21,7 @@ NAME = "report.html"
 SECTIONS = {
     "table": ("Results", headline.table),
     "seeds": ("Seeds", headline.seeds),
+    "architecture": ("Architecture", sections.architecture),
     "belief": ("Belief", sections.belief),
     "course": ("Course", sections.course),
     "curves": ("Training", sections.curves),

@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from polyarch import selection
-from polyarch.report import evidence, figures, pictures, words
+from polyarch.report import cells, evidence, figures, pictures, words
 from polyarch.report.drawing import BLUE, GREEN, Array
 from polyarch.report.story import Story
 from polyarch.runs.run import resume_command
+from polyarch.spaces.graph import Graph
 
 LABELS = {"step": "steps", "train": "train", "valid": "valid."}
+
+
+def architecture(story: Story) -> dict[str, Any] | None:
+    """Pictures of what was selected and of what is believed, of each seed; a depth is told in words."""
+    if story.is_depth:
+        return None
+    shown = [(run, graph) for run in story.runs for graph in evidence.graphs(run)]
+    drawn = [
+        {"title": f"{graph.title}, seed {run.seed}" if story.several else graph.title, "svg": _inline(graph)}
+        for run, graph in shown
+    ]
+    texts = list(dict.fromkeys(str(run.architecture) for run in story.runs))
+    return {"pictures": drawn, "texts": texts, "is_belief": not story.is_point}
+
+
+def _inline(graph: Graph) -> Markup:
+    """A picture without the address of its language, which a page does not need: it shows no address at all."""
+    return Markup(re.sub(r' xmlns="[^"]*"', "", cells.draw(graph), count=1))
 
 
 def belief(story: Story) -> dict[str, Any] | None:
@@ -131,7 +152,7 @@ def curves(story: Story) -> dict[str, Any] | None:
     # Several seeds give lines enough.
     splits = evaluated if story.several or "step" not in values else ["step", *evaluated]
     panels = _objective(values, splits, examples)
-    of = "" if story.is_point else " of the mixture"
+    of = "" if story.is_point else " of the mixture" if story.run.space.nested else " of the mode"
     titles = {
         "log_likelihood": f"log-likelihood{of}, nats",
         "accuracy": f"accuracy{of}",

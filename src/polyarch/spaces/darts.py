@@ -88,6 +88,11 @@ class Darts(Space):
         return tuple(name for name in self._listed if name != "none")
 
     @cached_property
+    def _none(self) -> int:
+        """Where `none` stands among the listed; behind all of them where it does not."""
+        return [*self._listed, "none"].index("none")
+
+    @cached_property
     def decisions(self) -> tuple[Decision, ...]:
         """A pair of input and operation a slot, inputs in the outer order (PARSEC, Eq. 4 and 5)."""
         return tuple(
@@ -110,9 +115,8 @@ class Darts(Space):
 
     def mix(self, choices: Tensor) -> tuple[Tensor, ...]:
         """See `Space.mix`: all options of a node's edges at once, since methods call it in every step."""
-        source, option = choices // len(self._kept), choices % len(self._kept)
-        if "none" in self._listed:
-            option = option + (option >= self._listed.index("none"))
+        source, kept = choices // len(self._kept), choices % len(self._kept)
+        option = kept + (kept >= self._none)
         numbers = (source * len(self._listed) + option).unflatten(1, (len(CELLS), NODES, SLOTS))
         found: list[Tensor] = []
         for cell in range(len(CELLS)):
@@ -126,15 +130,15 @@ class Darts(Space):
 
         Slot 0 takes the edge of the larger weight; among equals the earlier edge or operation wins.
         """
-        kept = [torch.stack([w[:, k] for k, name in enumerate(self._listed) if name != "none"], -1) for w in weights]
-        edges = iter(kept)
+        edges = iter(weights)
         found = []
         for _ in CELLS:
             for _, sources in _nodes():
-                best, option = torch.stack([next(edges) for _ in sources], 1).max(-1)
+                rows = torch.stack([next(edges) for _ in sources], 1)
+                best, kept = torch.cat([rows[..., : self._none], rows[..., self._none + 1 :]], -1).max(-1)
                 # A stable sort, since top-k promises no order among equals.
                 source = best.sort(dim=-1, descending=True, stable=True).indices[:, :SLOTS]
-                found.append(source * len(self._kept) + option.gather(1, source))
+                found.append(source * len(self._kept) + kept.gather(1, source))
         return torch.cat(found, 1)
 
     def check(self, shape: TaskShape) -> None:
@@ -176,7 +180,8 @@ class Darts(Space):
 
     def cost_table(self, shape: TaskShape) -> CostTable:
         """See `Space.cost_table`."""
-        space, style = self.evaluated(), self.evaluated()._style(Plain())
+        space = self.evaluated()
+        style = space._style(Plain())
         return choice_costs(lambda: Network(space, shape, style, lambda s: space._open(style, s)), space, shape)
 
     # -- texts ---------------------------------------------------------------------------------------------------------
@@ -210,12 +215,13 @@ class Darts(Space):
     def _option(self, cell: str, node: int, name: str, source: int) -> int:
         """The option that a pair is for a node's slots."""
         if name == "none":
-            raise PolyarchError(f"the {cell} cell has 'none', which no genotype has; write one of {_names(self._kept)}")
+            raise PolyarchError(f"the {cell} cell has 'none', which no genotype has; use {', '.join(self._kept)}")
         if name not in OPERATIONS:
             raise unknown("operation of darts", name, OPERATIONS)
         if name not in self._kept:
             raise PolyarchError(
-                f"the {cell} cell has {name!r}, which is not among the operations set: {_names(self._listed)}"
+                f"the {cell} cell has {name!r}, which is not among this space's operations: {self.operations}; "
+                "use one of them, or set operations"
             )
         if source >= node + INPUTS:
             raise PolyarchError(
@@ -257,30 +263,27 @@ def _nodes() -> Iterable[tuple[int, range]]:
     return ((node, range(node + INPUTS)) for node in range(NODES))
 
 
-def _names(names: Iterable[str]) -> str:
-    return ", ".join(names)
-
-
 def _cells(text: str) -> dict[str, list[tuple[str, int]]]:
     """The pairs of each cell, as they stand in a genotype's text; nothing in it is run."""
-    malformed = PolyarchError(f"{text!r} is no genotype of darts; write one like {EXAMPLE}")
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise malformed from None
+        fields = _fields(ast.parse(text.strip(), mode="eval").body)
+        for cell in CELLS:
+            concat = ast.unparse(fields[f"{cell}_concat"])
+            if concat not in (str(CONCAT), str(tuple(CONCAT)), "range(2, 6)"):
+                raise PolyarchError(f"{cell}_concat is {concat}; cells of darts put all nodes side by side: {CONCAT}")
+        return {cell: _pairs(cell, fields[cell]) for cell in CELLS}
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the latter two where brackets nest too deeply
+        raise PolyarchError(f"{text!r} is no genotype of darts; write one like {EXAMPLE}") from None
+
+
+def _fields(tree: ast.expr) -> dict[str, ast.expr]:
+    """What Genotype(...) is given, by name."""
     match tree:
         case ast.Call(func=ast.Name(id="Genotype"), args=[], keywords=keywords):
-            fields = {keyword.arg: keyword.value for keyword in keywords}
-        case _:
-            raise malformed
-    wanted = {field for cell in CELLS for field in (cell, f"{cell}_concat")}
-    if set(fields) != wanted or len(keywords) != len(wanted):
-        raise malformed
-    for cell in CELLS:
-        concat = ast.unparse(fields[f"{cell}_concat"])
-        if concat not in (str(CONCAT), str(tuple(CONCAT)), "range(2, 6)"):
-            raise PolyarchError(f"{cell}_concat is {concat}; cells of darts put all nodes side by side: {CONCAT}")
-    return {cell: _pairs(cell, fields[cell]) for cell in CELLS}
+            fields = {keyword.arg or "**": keyword.value for keyword in keywords}
+            if len(fields) == len(keywords) and fields.keys() == {*CELLS, *(f"{cell}_concat" for cell in CELLS)}:
+                return fields
+    raise ValueError("no genotype")
 
 
 def _pairs(cell: str, value: ast.expr) -> list[tuple[str, int]]:

@@ -1,0 +1,451 @@
+"""NAS-Bench-1Shot1: parts of NAS-Bench-101 that a one-shot network can search, in three sub-spaces.
+
+A cell has an input (vertex 0), operation nodes (1, 2, ...) and an output (the last vertex). Every vertex takes a fixed
+number of the vertices before it: a node adds them and applies its operation, the output puts them side by side. What
+is open is which vertices those are, and a node's operation. Wherever a cell's input is taken, it passes a 1x1
+convolution of the taker's own. Nodes that lead nowhere (loose ends) are allowed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from polyarch.architecture import Architecture, Decision
+from polyarch.data.task import TaskShape
+from polyarch.errors import PolyarchError
+from polyarch.settings import positive
+from polyarch.spaces.base import Space, one_hot
+from polyarch.spaces.choice import Choice, Open, weighted
+from polyarch.spaces.cost import CostTable, choice_costs
+from polyarch.spaces.graph import Edge, Graph, Node
+from polyarch.spaces.kits import Batched, Kit, Plain
+from polyarch.spaces.layers import Statistics
+from polyarch.spaces.nasbench101 import INPUT, OPERATIONS, OUTPUT, Graph101
+from polyarch.spaces.supernets import Folded, chosen_module, sparse_picks
+
+PARENTS = {1: (1, 2, 2, 2, 2), 2: (1, 1, 2, 2, 3), 3: (1, 1, 1, 2, 2, 2)}
+"""How many vertices each takes, by sub-space: those of vertices 1, 2, ..., the output last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NasBench1Shot1(Space):
+    """14,580, 29,160 or 1,312,200 cells, an operation and a choice of parents a node.
+
+    `build` gives the one-shot network's member. The benchmark's own network of a cell, to which its accuracies belong,
+    is another: `nasbench101.network(space.graph101(architecture))`.
+    """
+
+    name: ClassVar[str] = "nasbench1shot1"
+
+    sub_space: int = 1
+    """1, 2 (four nodes) or 3 (five nodes)."""
+    channels: int = 16
+    """C, the channels of a node in the first cells (the authors: 16)."""
+    cells: int = 9
+    """How many cells follow each other; before those at one and two thirds images are halved and channels doubled."""
+    statistics: Literal["batch", "running"] = "running"
+    """What batch norm in the cells of a supernet uses in evaluation mode; the authors: `running`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sub_space not in PARENTS:
+            raise PolyarchError(f"sub_space is {self.sub_space}; it must be 1, 2 or 3")
+        positive(self, "channels", "cells")
+
+    @property
+    def parents(self) -> tuple[int, ...]:
+        """How many vertices each takes: those of vertices 1, 2, ..., the output last."""
+        return PARENTS[self.sub_space]
+
+    @property
+    def nodes(self) -> range:
+        """The vertices that have an operation."""
+        return range(1, len(self.parents))
+
+    @cached_property
+    def wirings(self) -> dict[int, tuple[tuple[int, ...], ...]]:
+        """Every way to take parents, for the vertices that have more than one; in the order of the options."""
+        wirings = {v: tuple(itertools.combinations(range(v), k)) for v, k in enumerate(self.parents, start=1)}
+        return {v: ways for v, ways in wirings.items() if len(ways) > 1}
+
+    @cached_property
+    def decisions(self) -> tuple[Decision, ...]:
+        """An operation a node, then the parents of every vertex that has a choice."""
+        return (
+            *(Decision(f"op{v}", OPERATIONS) for v in self.nodes),
+            *(
+                Decision(f"parents{self._suffix(v)}", tuple("+".join(map(str, way)) for way in ways))
+                for v, ways in self.wirings.items()
+            ),
+        )
+
+    @cached_property
+    def mixing(self) -> tuple[Decision, ...]:
+        """The authors' simplices: operations of a node, and possible parents of every vertex that has a choice."""
+        return (
+            *(Decision(f"op{v}", OPERATIONS) for v in self.nodes),
+            *(Decision(self.inputs_name(v), tuple(map(str, range(v)))) for v in self.wirings),
+        )
+
+    def _suffix(self, vertex: int) -> str:
+        return str(vertex) if vertex in self.nodes else "-out"
+
+    def inputs_name(self, vertex: int) -> str:
+        """The simplex of a vertex's possible parents."""
+        return f"inputs{self._suffix(vertex)}"
+
+    def uses(self, decision: int, option: int) -> tuple[tuple[int, int], ...]:
+        """A node's operation, or all the parents that it takes."""
+        if decision < len(self.nodes):
+            return ((decision, option),)
+        ways = list(self.wirings.values())[decision - len(self.nodes)]
+        return tuple((decision, parent) for parent in ways[option])
+
+    def mix(self, choices: Tensor) -> tuple[Tensor, ...]:
+        """See `Space.mix`: all of a vertex at once, since methods call it in every step."""
+        operations, wirings = choices.split([len(self.nodes), len(self.wirings)], 1)
+        inputs = [
+            torch.stack([_has_parent(ways, parent, chosen) for parent in range(vertex)], -1)
+            for (vertex, ways), chosen in zip(self.wirings.items(), wirings.unbind(1), strict=True)
+        ]
+        return (*one_hot(operations, len(OPERATIONS)).to(choices.dtype).unbind(1), *inputs)
+
+    def read_out(self, weights: Sequence[Tensor]) -> Tensor:
+        """As the authors do: the best operation of a node, and of possible parents as many of the best as it takes.
+
+        Among equals the earlier one wins.
+        """
+        operations, inputs = weights[: len(self.nodes)], weights[len(self.nodes) :]
+        found = [w.argmax(-1) for w in operations]
+        for ways, w in zip(self.wirings.values(), inputs, strict=True):
+            # A stable sort, since top-k promises no order among equals.
+            best = w.sort(dim=-1, descending=True, stable=True).indices[:, : len(ways[0])]
+            found.append(_numbered(ways, best))
+        return torch.stack(found, -1)
+
+    def check(self, shape: TaskShape) -> None:
+        """Raises for inputs that are no images."""
+        if len(shape.input) != 3:
+            raise PolyarchError(
+                f"the space 'nasbench1shot1' needs images [channels, height, width], not inputs of shape {shape.input}"
+            )
+
+    def supernet(self, shape: TaskShape, repeats: int = 1) -> Folded:
+        """See `Space.supernet`."""
+        return Folded(self, shape, repeats, Network(self, shape, self._undecided(Batched(repeats))))
+
+    def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
+        """The one-shot network's member; the class says what the benchmark's own network is."""
+        return Network(self, shape, Decided(Plain(), sparse_picks(self, architecture.choices)))
+
+    def _undecided(self, kit: Kit) -> Undecided:
+        return Undecided(kit, {simplex.name: simplex.options for simplex in self.mixing})
+
+    def cost_table(self, shape: TaskShape) -> CostTable:
+        """See `Space.cost_table`."""
+        return choice_costs(lambda: Network(self, shape, self._undecided(Plain())), self, shape)
+
+    # -- texts and graphs ----------------------------------------------------------------------------------------------
+
+    def parse(self, text: str) -> Architecture:
+        """Reads NAME=OPTION,...; a vertex's parents may stand in any order."""
+        parts = [part.split("=", 1) for part in text.replace(" ", "").split(",") if "=" in part]
+        self._check_sub_space(text, {name for name, _ in parts})
+        vertices = {f"parents{self._suffix(v)}": v for v in self.wirings}
+        ordered = [
+            f"{name}={self._ordered(vertices[name], option) if name in vertices else option}" for name, option in parts
+        ]
+        return super().parse(",".join(ordered) or text)
+
+    def _check_sub_space(self, text: str, names: set[str]) -> None:
+        if names == {d.name for d in self.decisions}:
+            return
+        for other in PARENTS:
+            if names == {d.name for d in NasBench1Shot1(sub_space=other).decisions}:
+                raise PolyarchError(
+                    f"{text!r} is a cell of sub-space {other}, not of {self.sub_space}; set sub_space={other}"
+                )
+
+    def _ordered(self, vertex: int, option: str) -> str:
+        """The option that names the same parents in order; raises where they cannot be the vertex's."""
+        numbers = option.split("+")
+        if not all(number.isdecimal() for number in numbers):
+            raise PolyarchError(f"parents of {self._vertex(vertex)} are {option!r}; write numbers like 0+1")
+        parents = sorted(map(int, numbers))
+        if parents[-1] >= vertex:
+            raise PolyarchError(
+                f"{self._vertex(vertex)} takes vertex {parents[-1]}, which does not come before it, so the cell is "
+                f"cyclic; its parents are among 0 to {vertex - 1}"
+            )
+        wanted = self.parents[vertex - 1]
+        if len(set(parents)) != wanted or len(parents) != wanted:
+            raise PolyarchError(
+                f"parents of {self._vertex(vertex)} are {option!r}; it takes {wanted} of 0 to {vertex - 1}, each once"
+            )
+        return "+".join(map(str, parents))
+
+    def _vertex(self, vertex: int) -> str:
+        return f"node {vertex}" if vertex in self.nodes else "the output"
+
+    def wiring(self, architecture: Architecture) -> tuple[tuple[int, ...], ...]:
+        """The parents of vertices 1, 2, ..., the output last."""
+        chosen = dict(zip(self.wirings, architecture.choices[len(self.nodes) :], strict=True))
+        return tuple(
+            self.wirings[v][chosen[v]] if v in chosen else tuple(range(v)) for v in range(1, len(self.parents) + 1)
+        )
+
+    def graph101(self, architecture: Architecture) -> Graph101:
+        """The cell as one of NAS-Bench-101, loose ends and all; its module hash leaves them out.
+
+        The authors add an idle vertex to cells of four nodes to fill up the benchmark's format. It changes no hash.
+        """
+        wiring = self.wiring(architecture)
+        columns = [(), *wiring]
+        adjacency = tuple(tuple(int(source in column) for column in columns) for source in range(len(columns)))
+        operations = (OPERATIONS[choice] for choice in architecture.choices[: len(self.nodes)])
+        return Graph101(adjacency, (INPUT, *operations, OUTPUT))
+
+    def key(self, architecture: Architecture) -> str:
+        """The module hash, by which NAS-Bench-101 names cells."""
+        return self.graph101(architecture).module_hash()
+
+    def canonical(self, architecture: Architecture) -> str:
+        """The module hash: cells that differ in loose ends or in the order of nodes are one."""
+        return self.key(architecture)
+
+    def graphs(self, probs: Mapping[str, Sequence[float]]) -> tuple[Graph, ...]:
+        """The cell: nodes with their most probable operation, edges with the probability that they are there."""
+        rows = {name: torch.tensor(list(row), dtype=torch.float64) for name, row in probs.items()}
+        used = dict(zip((d.name for d in self.mixing), self.usage(rows), strict=True))
+        labels = [INPUT, *(_most_probable(probs[f"op{v}"]) for v in self.nodes), OUTPUT]
+        edges = [
+            Edge(str(source), str(vertex), "", probability)
+            for vertex in range(1, len(labels))
+            for source, probability in enumerate(
+                used[self.inputs_name(vertex)].tolist() if vertex in self.wirings else [1.0] * vertex
+            )
+            if probability > 0
+        ]
+        return (Graph("cell", tuple(Node(str(v), label) for v, label in enumerate(labels)), tuple(edges)),)
+
+
+def _has_parent(ways: Sequence[tuple[int, ...]], parent: int, chosen: Tensor) -> Tensor:
+    """1 where the chosen way to take parents has this one: [n] -> [n]."""
+    # The answers for all ways are the bits of one number: a table of them would have to be copied to the device, which
+    # no captured step may.
+    answers = sum((parent in way) << k for k, way in enumerate(ways))
+    return torch.bitwise_right_shift(answers, chosen) & 1
+
+
+def _numbered(ways: Sequence[tuple[int, ...]], parents: Tensor) -> Tensor:
+    """Which way it is to take these parents, in any order: [n, parents] -> [n]."""
+    code = torch.bitwise_left_shift(1, parents).sum(-1)
+    return torch.stack([code == sum(1 << parent for parent in way) for way in ways], -1).byte().argmax(-1)
+
+
+def _most_probable(probabilities: Sequence[float]) -> str:
+    best = max(range(len(OPERATIONS)), key=lambda option: probabilities[option])
+    return OPERATIONS[best] + (f" {probabilities[best]:.0%}" if probabilities[best] < 1 else "")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What stands at the places that decisions are about.
+
+Make = Callable[[int], nn.Module]
+"""Makes the module of an option."""
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """Every option at every place, as a supernet has it."""
+
+    kit: Kit
+    options: Mapping[str, tuple[str, ...]]
+
+    def place(self, simplex: str, make: Make) -> nn.Module:
+        """Where the options of a simplex are added by weight."""
+        return Choice(simplex, {name: make(option) for option, name in enumerate(self.options[simplex])})
+
+    def output(self, simplex: str, make: Make) -> nn.Module:
+        """A cell's output; `make(0)` projects its input."""
+        return OpenOutput(simplex, self.kit, make(0))
+
+
+@dataclass(frozen=True)
+class Decided:
+    """At every place what one architecture has there."""
+
+    kit: Kit
+    picks: Mapping[str, tuple[tuple[int, float], ...]]
+
+    def place(self, simplex: str, make: Make) -> nn.Module:
+        """See `Undecided.place`."""
+        return _chosen(self.picks[simplex], make)
+
+    def output(self, simplex: str, make: Make) -> nn.Module:
+        """See `Undecided.output`."""
+        parents = [parent for parent, _ in self.picks[simplex]]
+        return Output(self.kit, parents, make(0) if 0 in parents else None)
+
+
+def _chosen(pick: Sequence[tuple[int, float]], make: Make) -> nn.Module:
+    module = chosen_module(pick, make)
+    assert module is not None
+    return module
+
+
+class OpenOutput(Open):
+    """A cell's output while it is open which vertices it takes: every one times its weight."""
+
+    def __init__(self, name: str, kit: Kit, projection: nn.Module) -> None:
+        """Takes over what brings the cell's input to the output's channels."""
+        super().__init__(name)
+        self.kit = kit
+        self.options = nn.ModuleList(
+            [projection]
+        )  # named as in a Choice, so that a member has it only where it is used
+
+    def forward(self, values: Sequence[Tensor]) -> Tensor:
+        """Nodes side by side, zeros for those that are not taken, and the projected input on top."""
+        calls = [partial(self.options[0], values), *(partial(_same, value) for value in values[1:])]
+        projected, *nodes = weighted(calls, self.pick)
+        absent = torch.zeros_like(values[1])
+        joined = self.kit.cat([absent if node is None else node for node in nodes])
+        return joined if projected is None else joined + projected
+
+
+def _same(value: Tensor) -> Tensor:
+    return value
+
+
+class Output(nn.Module):
+    """A cell's output in one architecture."""
+
+    def __init__(self, kit: Kit, parents: Sequence[int], projection: nn.Module | None) -> None:
+        """Takes over what brings the cell's input to the output's channels, where the output takes it."""
+        super().__init__()
+        self.kit = kit
+        self.parents = tuple(parents)
+        self.parts = nn.ModuleList([] if projection is None else [projection])
+
+    def forward(self, values: Sequence[Tensor]) -> Tensor:
+        """Nodes side by side, zeros for those that are not taken, and the projected input on top."""
+        nodes = [v if k in self.parents else torch.zeros_like(v) for k, v in enumerate(values) if k > 0]
+        return sum((projection(values) for projection in self.parts), self.kit.cat(nodes))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The network, from a kit of layers and what stands at its places.
+
+
+def conv_norm_relu(
+    kit: Kit, inputs: int, outputs: int, kernel: int, statistics: Statistics = "running"
+) -> nn.Sequential:
+    """Convolution, batch norm, ReLU.
+
+    The authors give the norm TensorFlow's momentum 0.997, which to torch means to keep 0.3 % of what was; this one has
+    torch's own 0.1, so that running statistics are averages.
+    """
+    conv = kit.conv(inputs, outputs, kernel, padding=kernel // 2)
+    return nn.Sequential(OrderedDict(conv=conv, norm=kit.norm(outputs, statistics=statistics), relu=nn.ReLU()))
+
+
+class Parent(nn.Module):
+    """One of a cell's values, and what is made of it before it is used."""
+
+    def __init__(self, vertex: int, layers: nn.Module) -> None:
+        """Takes the layers over."""
+        super().__init__()
+        self.vertex = vertex
+        self.layers = layers
+
+    def forward(self, values: Sequence[Tensor]) -> Tensor:
+        """Picks the value out of all there are so far."""
+        value: Tensor = self.layers(values[self.vertex])
+        return value
+
+
+class Cell(nn.Module):
+    """Nodes in order, each an operation on the sum of its parents, and the output."""
+
+    def __init__(self, space: NasBench1Shot1, inputs: int, channels: int, places: Undecided | Decided) -> None:
+        """Makes what every vertex has.
+
+        Args:
+            space: whose cell it is.
+            inputs: channels of the cell's input.
+            channels: of a node.
+            places: makes what stands at open places.
+        """
+        super().__init__()
+        kit, nodes = places.kit, space.nodes
+
+        def parent(vertex: int, width: int) -> nn.Module:
+            if vertex == 0:
+                return Parent(0, conv_norm_relu(kit, inputs, width, 1, space.statistics))
+            return Parent(vertex, nn.Identity())
+
+        def node_inputs(node: int) -> nn.Module:
+            if node in space.wirings:
+                return places.place(space.inputs_name(node), lambda v: parent(v, channels))
+            return _chosen([(v, 1.0) for v in range(node)], lambda v: parent(v, channels))
+
+        self.inputs = nn.ModuleDict({str(node): node_inputs(node) for node in nodes})
+        self.operations = nn.ModuleDict(
+            {str(node): places.place(f"op{node}", lambda k: _operation(space, kit, k, channels)) for node in nodes}
+        )
+        width = len(nodes) * channels
+        self.output = places.output(space.inputs_name(len(nodes) + 1), lambda v: parent(v, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, inputs, h, w] -> [batch, nodes * channels, h, w]; loose ends are run like any node."""
+        values = [x]
+        for name, operation in self.operations.items():
+            values.append(operation(self.inputs[name](values)))
+        answer: Tensor = self.output(values)
+        return answer
+
+
+def _operation(space: NasBench1Shot1, kit: Kit, option: int, channels: int) -> nn.Module:
+    name = OPERATIONS[option]
+    if name == "maxpool3x3":
+        return nn.MaxPool2d(3, stride=1, padding=1)
+    return conv_norm_relu(kit, channels, channels, 3 if name == "conv3x3-bn-relu" else 1, space.statistics)
+
+
+class Network(nn.Module):
+    """Stem, cells, and a linear layer on the mean over pixels."""
+
+    def __init__(self, space: NasBench1Shot1, shape: TaskShape, places: Undecided | Decided) -> None:
+        """Makes every layer; `places` makes what stands at the open places of cells."""
+        super().__init__()
+        kit, channels = places.kit, space.channels
+        self.stem = conv_norm_relu(kit, shape.input[0], channels, 3)
+        self.halved_before = {space.cells // 3, 2 * space.cells // 3}
+        self.cells = nn.ModuleList()
+        before = channels
+        for k in range(space.cells):
+            channels *= 1 + (k in self.halved_before)
+            self.cells.append(Cell(space, before, channels, places))
+            before = len(space.nodes) * channels
+        conv, norm = kit.conv(before, channels, 1), kit.norm(channels, affine=False)
+        self.last = nn.Sequential(OrderedDict(relu=nn.ReLU(), conv=conv, norm=norm))
+        self.head = kit.linear(channels, shape.outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, channels, height, width] -> [batch, outputs]."""
+        x = self.stem(x)
+        for k, cell in enumerate(self.cells):
+            if k in self.halved_before:
+                x = nn.functional.max_pool2d(x, 2, padding=1)  # padded as the authors do: 32 pixels become 17, then 9
+            x = cell(x)
+        answer: Tensor = self.head(self.last(x).mean((2, 3)))
+        return answer
