@@ -76,6 +76,20 @@ def spirals_fixed(home):
 
 
 @pytest.fixture(scope="session")
+def cell_search(home):
+    space, method = pa.spaces.NasBench201(channels=2, cells=1), pa.methods.Parsec(epochs=2, samples=1)
+    return made(home / "cells", space, pa.data.load("digits"), method, repeats=2)
+
+
+@pytest.fixture(scope="session")
+def cell_alone(home):
+    method = pa.methods.Standalone(
+        architecture="|nor_conv_1x1~0|+|none~0|skip_connect~1|+|skip_connect~0|nor_conv_3x3~1|avg_pool_3x3~2|", epochs=2
+    )
+    return made(home / "cell", pa.spaces.NasBench201(channels=2, cells=1), pa.data.load("digits"), method)
+
+
+@pytest.fixture(scope="session")
 def unsplit(home):
     space, method = pa.spaces.ResidualDepth(max_depth=3, width=8), pa.methods.VariationalDepth(epochs=3)
     return made(home / "unsplit", space, pa.data.load("spirals", test_points=0), method)

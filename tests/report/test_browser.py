@@ -19,7 +19,7 @@ DANGLING = """[...document.querySelectorAll('svg use')].map(e => e.getAttribute(
   .filter(id => !document.getElementById(id))"""
 EMPTY_IMAGES = """[...document.images].filter(i => !i.naturalWidth).length
   + [...document.querySelectorAll('svg image')].filter(i => !i.getBoundingClientRect().width).length"""
-DRAWN = "[...document.querySelectorAll('figure svg')].every(s => s.getBoundingClientRect().height > 100)"
+DRAWN = "[...document.querySelectorAll('figure svg')].every(s => s.getBoundingClientRect().height > 60)"
 COLOURS = """[getComputedStyle(document.body).backgroundColor,
   getComputedStyle(document.querySelector('svg text')).fill]"""
 OVERLAPS = """(() => {
@@ -43,7 +43,7 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def pages(digits, digits_fixed, spirals, repeats, spirals_fixed, regression, unsplit):
+def pages(digits, digits_fixed, spirals, repeats, spirals_fixed, regression, unsplit, cell_search, cell_alone):
     return {
         "digits": write_report(digits.run, digits.task, baselines=digits_fixed),
         "spirals": write_report(spirals.run, spirals.task),
@@ -51,10 +51,13 @@ def pages(digits, digits_fixed, spirals, repeats, spirals_fixed, regression, uns
         "fixed": write_report(spirals_fixed.run, spirals_fixed.task),
         "regression": write_report(regression.run, regression.task),
         "unsplit": write_report(unsplit.run, unsplit.task),
+        "cells": write_report(cell_search.runs[0], cell_search.task),
+        "cells of seeds": write_summary_report(cell_search.folder, cell_search.runs, cell_search.task),
+        "cell": write_report(cell_alone.run, cell_alone.task),
     }
 
 
-NAMES = ("digits", "spirals", "repeats", "fixed", "regression", "unsplit")
+NAMES = ("digits", "spirals", "repeats", "fixed", "regression", "unsplit", "cells", "cells of seeds", "cell")
 
 
 @pytest.mark.parametrize("name", NAMES)

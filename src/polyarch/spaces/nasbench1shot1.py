@@ -9,6 +9,7 @@ convolution of the taker's own. Nodes that lead nowhere (loose ends) are allowed
 from __future__ import annotations
 
 import itertools
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,10 +72,10 @@ class NasBench1Shot1(Space):
         return range(1, len(self.parents))
 
     @cached_property
-    def wirings(self) -> dict[int, tuple[tuple[int, ...], ...]]:
+    def ways(self) -> dict[int, tuple[tuple[int, ...], ...]]:
         """Every way to take parents, for the vertices that have more than one; in the order of the options."""
-        wirings = {v: tuple(itertools.combinations(range(v), k)) for v, k in enumerate(self.parents, start=1)}
-        return {v: ways for v, ways in wirings.items() if len(ways) > 1}
+        every = {v: tuple(itertools.combinations(range(v), k)) for v, k in enumerate(self.parents, start=1)}
+        return {v: ways for v, ways in every.items() if len(ways) > 1}
 
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
@@ -83,7 +84,7 @@ class NasBench1Shot1(Space):
             *(Decision(f"op{v}", OPERATIONS) for v in self.nodes),
             *(
                 Decision(f"parents{self._suffix(v)}", tuple("+".join(map(str, way)) for way in ways))
-                for v, ways in self.wirings.items()
+                for v, ways in self.ways.items()
             ),
         )
 
@@ -92,7 +93,7 @@ class NasBench1Shot1(Space):
         """The authors' simplices: operations of a node, and possible parents of every vertex that has a choice."""
         return (
             *(Decision(f"op{v}", OPERATIONS) for v in self.nodes),
-            *(Decision(self.inputs_name(v), tuple(map(str, range(v)))) for v in self.wirings),
+            *(Decision(self.inputs_name(v), tuple(map(str, range(v)))) for v in self.ways),
         )
 
     def _suffix(self, vertex: int) -> str:
@@ -106,15 +107,15 @@ class NasBench1Shot1(Space):
         """A node's operation, or all the parents that it takes."""
         if decision < len(self.nodes):
             return ((decision, option),)
-        ways = list(self.wirings.values())[decision - len(self.nodes)]
+        ways = list(self.ways.values())[decision - len(self.nodes)]
         return tuple((decision, parent) for parent in ways[option])
 
     def mix(self, choices: Tensor) -> tuple[Tensor, ...]:
         """See `Space.mix`: all of a vertex at once, since methods call it in every step."""
-        operations, wirings = choices.split([len(self.nodes), len(self.wirings)], 1)
+        operations, parents = choices.split([len(self.nodes), len(self.ways)], 1)
         inputs = [
             torch.stack([_has_parent(ways, parent, chosen) for parent in range(vertex)], -1)
-            for (vertex, ways), chosen in zip(self.wirings.items(), wirings.unbind(1), strict=True)
+            for (vertex, ways), chosen in zip(self.ways.items(), parents.unbind(1), strict=True)
         ]
         return (*one_hot(operations, len(OPERATIONS)).to(choices.dtype).unbind(1), *inputs)
 
@@ -125,7 +126,7 @@ class NasBench1Shot1(Space):
         """
         operations, inputs = weights[: len(self.nodes)], weights[len(self.nodes) :]
         found = [w.argmax(-1) for w in operations]
-        for ways, w in zip(self.wirings.values(), inputs, strict=True):
+        for ways, w in zip(self.ways.values(), inputs, strict=True):
             # A stable sort, since top-k promises no order among equals.
             best = w.sort(dim=-1, descending=True, stable=True).indices[:, : len(ways[0])]
             found.append(_numbered(ways, best))
@@ -143,7 +144,7 @@ class NasBench1Shot1(Space):
         return Folded(self, shape, repeats, Network(self, shape, self._undecided(Batched(repeats))))
 
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
-        """The one-shot network's member; the class says what the benchmark's own network is."""
+        """The member of the one-shot network, trained alone; the benchmark's network is another (see the class)."""
         return Network(self, shape, Decided(Plain(), sparse_picks(self, architecture.choices)))
 
     def _undecided(self, kit: Kit) -> Undecided:
@@ -159,7 +160,7 @@ class NasBench1Shot1(Space):
         """Reads NAME=OPTION,...; a vertex's parents may stand in any order."""
         parts = [part.split("=", 1) for part in text.replace(" ", "").split(",") if "=" in part]
         self._check_sub_space(text, {name for name, _ in parts})
-        vertices = {f"parents{self._suffix(v)}": v for v in self.wirings}
+        vertices = {f"parents{self._suffix(v)}": v for v in self.ways}
         ordered = [
             f"{name}={self._ordered(vertices[name], option) if name in vertices else option}" for name, option in parts
         ]
@@ -176,10 +177,9 @@ class NasBench1Shot1(Space):
 
     def _ordered(self, vertex: int, option: str) -> str:
         """The option that names the same parents in order; raises where they cannot be the vertex's."""
-        numbers = option.split("+")
-        if not all(number.isdecimal() for number in numbers):
+        if not re.fullmatch(r"[0-9]{1,2}(\+[0-9]{1,2})*", option):
             raise PolyarchError(f"parents of {self._vertex(vertex)} are {option!r}; write numbers like 0+1")
-        parents = sorted(map(int, numbers))
+        parents = sorted(map(int, option.split("+")))
         if parents[-1] >= vertex:
             raise PolyarchError(
                 f"{self._vertex(vertex)} takes vertex {parents[-1]}, which does not come before it, so the cell is "
@@ -197,9 +197,9 @@ class NasBench1Shot1(Space):
 
     def wiring(self, architecture: Architecture) -> tuple[tuple[int, ...], ...]:
         """The parents of vertices 1, 2, ..., the output last."""
-        chosen = dict(zip(self.wirings, architecture.choices[len(self.nodes) :], strict=True))
+        chosen = dict(zip(self.ways, architecture.choices[len(self.nodes) :], strict=True))
         return tuple(
-            self.wirings[v][chosen[v]] if v in chosen else tuple(range(v)) for v in range(1, len(self.parents) + 1)
+            self.ways[v][chosen[v]] if v in chosen else tuple(range(v)) for v in range(1, len(self.parents) + 1)
         )
 
     def graph101(self, architecture: Architecture) -> Graph101:
@@ -207,8 +207,7 @@ class NasBench1Shot1(Space):
 
         The authors add an idle vertex to cells of four nodes to fill up the benchmark's format. It changes no hash.
         """
-        wiring = self.wiring(architecture)
-        columns = [(), *wiring]
+        columns = [(), *self.wiring(architecture)]
         adjacency = tuple(tuple(int(source in column) for column in columns) for source in range(len(columns)))
         operations = (OPERATIONS[choice] for choice in architecture.choices[: len(self.nodes)])
         return Graph101(adjacency, (INPUT, *operations, OUTPUT))
@@ -230,7 +229,7 @@ class NasBench1Shot1(Space):
             Edge(str(source), str(vertex), "", probability)
             for vertex in range(1, len(labels))
             for source, probability in enumerate(
-                used[self.inputs_name(vertex)].tolist() if vertex in self.wirings else [1.0] * vertex
+                used[self.inputs_name(vertex)].tolist() if vertex in self.ways else [1.0] * vertex
             )
             if probability > 0
         ]
@@ -253,7 +252,7 @@ def _numbered(ways: Sequence[tuple[int, ...]], parents: Tensor) -> Tensor:
 
 def _most_probable(probabilities: Sequence[float]) -> str:
     best = max(range(len(OPERATIONS)), key=lambda option: probabilities[option])
-    return OPERATIONS[best] + (f" {probabilities[best]:.0%}" if probabilities[best] < 1 else "")
+    return OPERATIONS[best] + (f" {100 * probabilities[best]:.0f} %" if probabilities[best] < 1 else "")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -394,7 +393,7 @@ class Cell(nn.Module):
             return Parent(vertex, nn.Identity())
 
         def node_inputs(node: int) -> nn.Module:
-            if node in space.wirings:
+            if node in space.ways:
                 return places.place(space.inputs_name(node), lambda v: parent(v, channels))
             return _chosen([(v, 1.0) for v in range(node)], lambda v: parent(v, channels))
 
