@@ -144,7 +144,7 @@ class NasBench1Shot1(Space):
         return Folded(self, shape, repeats, Network(self, shape, self._undecided(Batched(repeats))))
 
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
-        """The member of the one-shot network, trained alone; the benchmark's network is another (see the class)."""
+        """A member of the one-shot network, on its own; the benchmark's network is another (see the class)."""
         return Network(self, shape, Decided(Plain(), sparse_picks(self, architecture.choices)))
 
     def _undecided(self, kit: Kit) -> Undecided:
@@ -273,9 +273,9 @@ class Undecided:
         """Where the options of a simplex are added by weight."""
         return Choice(simplex, {name: make(option) for option, name in enumerate(self.options[simplex])})
 
-    def output(self, simplex: str, make: Make) -> nn.Module:
-        """A cell's output; `make(0)` projects its input."""
-        return OpenOutput(simplex, self.kit, make(0))
+    def output(self, simplex: str, projection: Callable[[], nn.Module]) -> nn.Module:
+        """A cell's output; `projection` makes what its input passes."""
+        return OpenOutput(simplex, self.kit, projection())
 
 
 @dataclass(frozen=True)
@@ -289,10 +289,10 @@ class Decided:
         """See `Undecided.place`."""
         return _chosen(self.picks[simplex], make)
 
-    def output(self, simplex: str, make: Make) -> nn.Module:
+    def output(self, simplex: str, projection: Callable[[], nn.Module]) -> nn.Module:
         """See `Undecided.output`."""
         parents = [parent for parent, _ in self.picks[simplex]]
-        return Output(self.kit, parents, make(0) if 0 in parents else None)
+        return Output(self.kit, parents, projection() if 0 in parents else None)
 
 
 def _chosen(pick: Sequence[tuple[int, float]], make: Make) -> nn.Module:
@@ -308,16 +308,15 @@ class OpenOutput(Open):
         """Takes over what brings the cell's input to the output's channels."""
         super().__init__(name)
         self.kit = kit
-        self.options = nn.ModuleList(
-            [projection]
-        )  # named as in a Choice, so that a member has it only where it is used
+        # Named as the first option of a Choice, so that an architecture's network has it only where it is used.
+        self.options = nn.ModuleList([projection])
 
     def forward(self, values: Sequence[Tensor]) -> Tensor:
         """Nodes side by side, zeros for those that are not taken, and the projected input on top."""
         calls = [partial(self.options[0], values), *(partial(_same, value) for value in values[1:])]
         projected, *nodes = weighted(calls, self.pick)
-        absent = torch.zeros_like(values[1])
-        joined = self.kit.cat([absent if node is None else node for node in nodes])
+        pairs = zip(nodes, values[1:], strict=True)
+        joined = self.kit.cat([torch.zeros_like(value) if node is None else node for node, value in pairs])
         return joined if projected is None else joined + projected
 
 
@@ -402,7 +401,7 @@ class Cell(nn.Module):
             {str(node): places.place(f"op{node}", lambda k: _operation(space, kit, k, channels)) for node in nodes}
         )
         width = len(nodes) * channels
-        self.output = places.output(space.inputs_name(len(nodes) + 1), lambda v: parent(v, width))
+        self.output = places.output(space.inputs_name(len(nodes) + 1), lambda: parent(0, width))
 
     def forward(self, x: Tensor) -> Tensor:
         """[batch, inputs, h, w] -> [batch, nodes * channels, h, w]; loose ends are run like any node."""
