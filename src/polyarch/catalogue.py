@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 from polyarch.errors import PolyarchError, unknown
@@ -32,9 +33,24 @@ _LDN_IMAGES = {
     "drop_after": 30,
 }  # appendix B; validation data is ours
 
+_ONE_SHOT = "polyarch.spaces.nasbench1shot1:NasBench1Shot1"
+_S2 = "skip_connect,sep_conv_3x3"
+_PARSEC = "max_pool_3x3,avg_pool_3x3,skip_connect,sep_conv_3x3,sep_conv_5x5,dil_conv_3x3,dil_conv_5x5"
+
 SPACES = {
     "depth": Entry("polyarch.spaces.depth:ResidualDepth", "how deep a residual network should be"),
     "nasbench201": Entry("polyarch.spaces.nasbench201:NasBench201", "an operation an edge of a cell of four nodes"),
+    "darts": Entry("polyarch.spaces.darts:Darts", "two cells whose nodes add two operations on earlier values"),
+    "darts-parsec": Entry(
+        "polyarch.spaces.darts:Darts", "the same as PARSEC has it, without the zero operation", {"operations": _PARSEC}
+    ),
+    "darts-s2": Entry(
+        "polyarch.spaces.darts:Darts", "the same with two operations, skip and 3x3 separable", {"operations": _S2}
+    ),
+    "nasbench1shot1-1": Entry(_ONE_SHOT, "operations and parents of four nodes, 14,580 cells", {"sub_space": 1}),
+    "nasbench1shot1-2": Entry(_ONE_SHOT, "the same with other numbers of parents, 29,160 cells", {"sub_space": 2}),
+    "nasbench1shot1-3": Entry(_ONE_SHOT, "operations and parents of five nodes, 1,312,200 cells", {"sub_space": 3}),
+    "fourier": Entry("polyarch.spaces.fourier:Fourier", "how many terms a Fourier series should have; regression"),
     "module": Entry("polyarch.spaces.module:ModuleSpace", "choices in a model of your own: --space my_model:Network"),
 }
 METHODS = {
@@ -124,11 +140,13 @@ def _makes_a_module(found: Any) -> bool:
     return issubclass(found, nn.Module) if isinstance(found, type) else callable(found)
 
 
-def name_of(kind: str, cls: type[Any]) -> str:
-    """The shortest name that `find` takes for a class."""
+def name_of(kind: str, cls: type[Any], settings: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """The shortest name that `find` takes for a class; of a class that has presets alone, the one of these settings."""
     path = f"{cls.__module__}:{cls.__qualname__}"
-    plain = [name for name, entry in KINDS[kind].items() if entry.path == path and not entry.settings]
-    return plain[0] if plain else path
+    own = {name: entry.settings for name, entry in KINDS[kind].items() if entry.path == path}
+    plain = [name for name, preset in own.items() if not preset]
+    fitting = [name for name, preset in own.items() if preset and preset.items() <= settings.items()]
+    return [*plain, *fitting, path][0]
 
 
 def load(path: str, kind: str) -> Any:

@@ -367,6 +367,7 @@ def test_hundred_architectures_are_the_same_network_in_every_form():
     several = repeated(one)
     choices = hundred_choices(one.space)
     networks = list(members(one, one.space.decode(choices)))
+    weights = list(one.parameters())
     for training in (False, True):  # training moves the running statistics, so it comes last
         one.train(training)
         several.train(training)
@@ -376,7 +377,7 @@ def test_hundred_architectures_are_the_same_network_in_every_form():
             dense = shared(several, xs, Hard(rows))
             per_example = shared(several, xs, PerExample(rows.unsqueeze(1).expand(-1, x.shape[1], -1)))
             for k, (plain, names) in enumerate(networks[start : start + MANY]):
-                output, gradient = alone(plain.train(training), names, one.parameters(), x[0])
+                output, gradient = alone(plain.train(training), names, weights, x[0])
                 assert gradient.abs().max() > 1e-3
                 [sparse_output], [sparse_gradient] = shared(one, x, Hard(tuple(rows[k].tolist())))
                 assert all(close(found, output) for found in (sparse_output, dense[0][k], per_example[0][k]))

@@ -11,6 +11,7 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from polyarch.data.files import Csv, ImageFolder, Npz
+from polyarch.data.fourier import FourierSeries
 from polyarch.data.memory import Arrays, TorchDataset
 from polyarch.data.names import Digits, Spirals
 from polyarch.data.published import Cifar10, Cifar100, FashionMnist, Mnist, Svhn
@@ -22,6 +23,7 @@ from polyarch.settings import check_names
 SOURCES: dict[str, tuple[type[Source], str]] = {
     "digits": (Digits, "1797 handwritten digits of 8x8 pixels; needs no files"),
     "spirals": (Spirals, "two interleaved spiral arms in the plane, drawn afresh; needs no files"),
+    "fourier": (FourierSeries, "a Fourier series of unknown degree, drawn afresh (regression); needs no files"),
     "mnist": (Mnist, "70 000 handwritten digits of 28x28 pixels, from IDX files"),
     "fashion-mnist": (FashionMnist, "70 000 pieces of clothing of 28x28 pixels, from IDX files"),
     "cifar10": (Cifar10, "60 000 colour photographs of 32x32 pixels, 10 classes, from the binary version"),

@@ -40,6 +40,8 @@ class Examples:
     kind: Kind = "classification"
     classes: tuple[str, ...] = ()
     """Names of all classes in the order of their labels, where the data has them."""
+    standardise: bool = True
+    """Whether inputs are brought to mean 0 and deviation 1; not where networks must see them as they are."""
 
 
 def make_task(
@@ -98,6 +100,8 @@ def make_task(
     if len(y_test):
         splits["test"] = _split(x_test, y_test, np.arange(len(y_test)))
     mean, std = statistics(train.x.numpy())
+    if not examples.standardise:
+        mean, std = np.zeros_like(mean), np.ones_like(std)
     return Task(
         name=name,
         train=train,

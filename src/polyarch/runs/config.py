@@ -110,7 +110,7 @@ def _made(kind: str, described: dict[str, Any]) -> Any:
 def describe_space(space: Space) -> dict[str, Any]:
     """A space as a config holds it."""
     return {
-        "name": catalogue.name_of("space", type(space)),
+        "name": catalogue.name_of("space", type(space), space.settings()),
         "settings": space.settings(),
         "signature": space.signature(),
     }
