@@ -191,13 +191,17 @@ def _label_fit(axes: Axes, fit: Fit) -> None:
     label_ends(axes, labels)
 
 
+MOST_OPTIONS = 8
+"""Bars of one decision; a slot of a DARTS cell has up to 35 options."""
+
+
 def decisions(
     probs: Mapping[str, Array],
     prior: Mapping[str, Array],
     options: Mapping[str, Sequence[str]],
     selected: Mapping[str, Sequence[int]],
 ) -> Markup:
-    """Bars of belief for every decision of any space, the prior as ticks.
+    """Bars of belief for every decision of any space, the prior as ticks; of many options, the likeliest.
 
     Args:
         probs: for each decision [runs, options].
@@ -207,28 +211,35 @@ def decisions(
     """
     columns = min(3, len(probs))
     rows = -(-len(probs) // columns)
-    longest = max(len(o) for o in options.values())
+    longest = max(min(len(o), MOST_OPTIONS) for o in options.values())
     with style():
         figure = Figure(figsize=(WIDTH, rows * (0.55 + 0.2 * longest)))
         grids = figure.subplots(rows, columns, squeeze=False)
         for axes in grids.flat[len(probs) :]:
             axes.set_axis_off()
         for axes, (name, values) in zip(grids.flat, probs.items(), strict=False):
-            places, mean = np.arange(values.shape[1]), values.mean(0)
+            shown = _likeliest(values.mean(0), selected[name])
+            places, mean = np.arange(len(shown)), values.mean(0)[shown]
             chosen = set(selected[name])
-            axes.barh(places, mean, 0.66, color=[ORANGE if k in chosen else BLUE for k in places])
+            axes.barh(places, mean, 0.66, color=[ORANGE if k in chosen else BLUE for k in shown])
             if len(values) > 1:
-                deviation = values.std(0, ddof=1)
+                deviation = values.std(0, ddof=1)[shown]
                 axes.hlines(places, np.maximum(mean - deviation, 0), mean + deviation, color=INK, linewidth=0.9)
-            axes.vlines(prior[name], places - 0.4, places + 0.4, color=INK, linewidth=1.1, linestyle=(0, (1, 1)))
-            axes.set_yticks(places, [_short(o) for o in options[name]])
+            axes.vlines(prior[name][shown], places - 0.4, places + 0.4, color=INK, linewidth=1.1, linestyle=(0, (1, 1)))
+            axes.set_yticks(places, [_short(options[name][k]) for k in shown])
             axes.set_xlim(0, 1)
-            axes.set_ylim(values.shape[1] - 0.4, -0.6)
+            axes.set_ylim(len(shown) - 0.4, -0.6)
             axes.xaxis.set_major_formatter(PercentFormatter(1, 0))
             axes.spines["left"].set_visible(False)
             axes.set_title(_short(name, 40))
         figure.tight_layout(pad=0.6, w_pad=2, h_pad=1.4)
         return to_svg(figure, "decisions")
+
+
+def _likeliest(probs: Array, selected: Sequence[int]) -> list[int]:
+    """The options to show, in their own order: all, or the selected ones and the likeliest others."""
+    by_chance = sorted(range(len(probs)), key=lambda k: (k not in selected, -probs[k]))
+    return sorted(by_chance[:MOST_OPTIONS])
 
 
 def _short(text: str, most: int = 24) -> str:
