@@ -38,14 +38,14 @@ RULES: dict[str, tuple[Callable[[Distribution], tuple[int, ...]], str]] = {
 }
 
 
-def rule_for(name: str, decisions: int, train_size: int) -> str:
-    """Spells `auto` out: the paper's rule for the size of the data, argmax for more than one decision."""
+def rule_for(name: str, ordered: bool, train_size: int) -> str:
+    """Spells `auto` out: for one ordered decision (a nested space) the paper's rule for the size of the data."""
     if name == "auto":
-        return "argmax" if decisions > 1 or train_size < SMALL_DATA else "95%"
+        return "95%" if ordered and train_size >= SMALL_DATA else "argmax"
     if name not in RULES:
         raise unknown("selection rule", name, [*RULES, "auto"])
-    if name != "argmax" and decisions > 1:
-        raise PolyarchError(f"select={name} is for one ordered decision; this space has {decisions}: use argmax")
+    if name != "argmax" and not ordered:
+        raise PolyarchError(f"select={name} is for one ordered decision, such as a depth; here, use argmax")
     return name
 
 

@@ -1,11 +1,13 @@
 """Pictures of cells: what is written is there, and nothing lies on anything else."""
 
+import functools
 import itertools
 import os
 import random
 import re
 import subprocess
 import sys
+from pathlib import Path
 from xml.etree import ElementTree
 
 import networkx
@@ -14,8 +16,17 @@ from browser import Browser, find_browser
 
 from polyarch.errors import PolyarchError
 from polyarch.report import cells
-from polyarch.report.cells import draw, draw_all, layout
+from polyarch.report.cells import draw, draw_all
 from polyarch.spaces.graph import Edge, Graph, Node
+
+picture = functools.cache(cells.picture)
+
+
+@pytest.fixture(autouse=True)
+def _shared_layouts(monkeypatch):
+    """Many tests look at the same graphs; each is laid out once, also where it is drawn."""
+    monkeypatch.setattr(cells, "picture", picture)
+
 
 SVG = "{http://www.w3.org/2000/svg}"
 SMALL_OPERATIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
@@ -146,7 +157,7 @@ def strokes(svg):
 
 
 def labels(graph):
-    return [line.strand.text for line in layout(graph).lines if line.label]
+    return [line.strand.text for line in picture(graph).lines if line.label]
 
 
 def two_nodes(*options):
@@ -262,21 +273,21 @@ def test_a_crowded_picture_labels_the_likeliest_option_of_each_pair_and_has_a_le
     expected = [f"{edge.label} {100 * edge.probability:.0f} %" for edge in best.values() if edge.label]
     assert len(expected) == 14
     assert sorted(labels(graph)) == sorted(expected)
-    assert [name for name, _, _ in layout(graph).legend] == [*OPERATIONS, "other options"]
+    assert [name for name, _, _ in picture(graph).legend] == [*OPERATIONS, "other options"]
     assert set(OPERATIONS) <= set(texts(draw(graph)))
 
 
 def test_only_more_than_24_edges_are_a_crowd():
     assert len(labels(chain(8))) == 24
-    assert not layout(chain(8)).legend
+    assert not picture(chain(8)).legend
     assert labels(chain(9)) == ["conv 3x3 62 %"] * 9
-    assert [name for name, _, _ in layout(chain(9)).legend] == ["conv 3x3", "attention", "identity"]
+    assert [name for name, _, _ in picture(chain(9)).legend] == ["conv 3x3", "attention", "identity"]
 
 
 def test_one_architecture_keeps_all_its_labels_in_a_crowd():
     graph = chain(30, options=("conv 3x3",), probabilities=(1.0,))
     assert labels(graph) == ["conv 3x3"] * 30
-    assert not layout(graph).legend
+    assert not picture(graph).legend
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -286,21 +297,21 @@ def test_one_architecture_keeps_all_its_labels_in_a_crowd():
 def test_an_operation_has_one_colour_in_every_picture():
     seen = {}
     for graph in EXAMPLES.values():
-        for line in layout(graph).lines:
+        for line in picture(graph).lines:
             assert seen.setdefault(line.strand.operation, line.strand.colour) == line.strand.colour
     assert len({seen[name] for name in OPERATIONS}) == len(OPERATIONS)
 
 
 def test_operations_of_no_family_have_colours_of_their_own():
     names = ("gelu", "tanh", "linear", "mlp", "attention", "mixer")
-    lines = layout(two_nodes(*((name, 1 / 6) for name in names))).lines
+    lines = picture(two_nodes(*((name, 1 / 6) for name in names))).lines
     assert len({line.strand.colour for line in lines}) == 6
 
 
 def test_nothing_is_a_dashed_line():
     dashed = {
         line.strand.operation: stroke.get("stroke-dasharray")
-        for line, stroke in zip(drawn_lines(layout(small_cell())), strokes(draw(small_cell())), strict=True)
+        for line, stroke in zip(drawn_lines(picture(small_cell())), strokes(draw(small_cell())), strict=True)
     }
     assert [name for name, dashes in dashed.items() if dashes] == ["none"]
 
@@ -325,9 +336,9 @@ def overlap(a, b):
     return across > 1e-6 and down > 1e-6
 
 
-def drawn_lines(picture):
+def drawn_lines(placed):
     """In the order of `strokes`."""
-    return sorted(picture.lines, key=lambda line: line.strand.probability)
+    return sorted(placed.lines, key=lambda line: line.strand.probability)
 
 
 def points_of(path):
@@ -353,18 +364,18 @@ def points_of(path):
 
 
 def check_geometry(graph):
-    picture = layout(graph)
-    boxes = [box for _, box in picture.nodes]
-    pills = [line.label for line in picture.lines if line.label]
-    legend = [box for _, _, box in picture.legend]
+    placed = picture(graph)
+    boxes = [box for _, box in placed.nodes]
+    pills = [line.label for line in placed.lines if line.label]
+    legend = [box for _, _, box in placed.legend]
     for a, b in itertools.combinations([*boxes, *pills, *legend], 2):
         assert not overlap(a, b)
     for box in [*boxes, *pills, *legend]:
         assert min(box.x, box.y) >= 0
-        assert box.x + box.width <= picture.width
-        assert box.y + box.height <= picture.height
+        assert box.x + box.width <= placed.width
+        assert box.y + box.height <= placed.height
     found = strokes(draw(graph))
-    lines = drawn_lines(picture)
+    lines = drawn_lines(placed)
     assert len(found) == len(lines)
     for line, stroke in zip(lines, found, strict=True):
         points = list(points_of(stroke.get("d")))
@@ -399,7 +410,7 @@ def test_nodes_stand_in_columns_by_their_longest_path(seed):
     net = networkx.DiGraph()
     net.add_nodes_from(node.name for node in graph.nodes)
     net.add_edges_from((edge.source, edge.target) for edge in graph.edges)
-    left = {node.name: box.x for node, box in layout(graph).nodes}
+    left = {node.name: box.x for node, box in picture(graph).nodes}
     columns = [{left[name] for name in generation} for generation in networkx.topological_generations(net)]
     assert all(len(column) == 1 for column in columns)
     assert [x for column in columns for x in column] == sorted(set(left.values()))
@@ -422,30 +433,46 @@ def crossing(a, b, c, d):
 
 def test_a_chain_is_straight():
     graph = chain(4)
-    assert len({round(box.y + box.height / 2, 6) for _, box in layout(graph).nodes}) == 1
+    assert len({round(box.y + box.height / 2, 6) for _, box in picture(graph).nodes}) == 1
 
 
 def test_the_only_labelled_strand_of_a_bundle_is_straight():
     graph = two_nodes(("main", 0.9), ("b", 0.04), ("c", 0.03), ("d", 0.03))
-    [main] = [line for line in layout(graph).lines if line.label]
+    [main] = [line for line in picture(graph).lines if line.label]
     assert len({round(y, 6) for _, y in main.points}) == 1
 
 
 def test_a_long_chain_goes_on_in_the_next_row_at_a_node_shown_again():
-    picture = layout(chain(14))
-    assert picture.width <= cells.WIDEST
-    tops = [round(box.y + box.height / 2) for _, box in picture.nodes]
+    placed = picture(chain(14))
+    assert placed.width <= cells.WIDEST
+    tops = [round(box.y + box.height / 2) for _, box in placed.nodes]
     rows = [
-        [node.name for (node, _), top in zip(picture.nodes, tops, strict=True) if top == row]
+        [node.name for (node, _), top in zip(placed.nodes, tops, strict=True) if top == row]
         for row in sorted(set(tops))
     ]
     assert len(rows) > 1
     for above, below in itertools.pairwise(rows):
         assert above[-1] == below[0]
     assert list(dict.fromkeys(itertools.chain.from_iterable(rows))) == [node.name for node in chain(14).nodes]
-    assert sum(line.strand.operation == "attention" for line in picture.lines) == 14
+    assert sum(line.strand.operation == "attention" for line in placed.lines) == 14
     again = parsed(draw(chain(14))).findall(f"{SVG}rect[@class='node'][@stroke-dasharray]")
     assert len(again) == len(rows) - 1
+
+
+def test_a_row_ends_only_where_everything_passes_through_one_node():
+    names = ["input", *(f"{part} {k}" for k in range(7) for part in ("upper", "lower", "sum"))]
+    edges = []
+    for k in range(0, 21, 3):
+        source, upper, lower, end = names[k : k + 4]
+        pairs = ((source, upper), (source, lower), (upper, end), (lower, end))
+        edges += [Edge(*pair, "attention") for pair in pairs]
+    graph = Graph("diamonds", nodes(*names), tuple(edges))
+    check_geometry(graph)
+    shown = [node.name for node, _ in picture(graph).nodes]
+    again = [name for name in names if shown.count(name) > 1]
+    assert again
+    assert set(again) <= {f"sum {k}" for k in range(6)}
+    assert len(picture(graph).lines) == len(edges)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -461,21 +488,31 @@ def test_several_graphs_stand_below_each_other_with_their_titles():
         assert set(texts(draw(graph))) <= set(written)
     moves = [float(re.findall(r"[\d.]+", g.get("transform"))[1]) for g in parsed(svg).findall(f"{SVG}g")]
     for above, top, below in zip(graphs, moves, moves[1:], strict=False):
-        assert top + layout(above).height <= below
+        assert top + picture(above).height <= below
     width, height = (float(value) for value in parsed(svg).get("viewBox").split()[2:])
-    assert width >= max(layout(graph).width for graph in graphs) - 1
-    assert height >= moves[-1] + layout(graphs[-1]).height - 1
+    assert width >= max(picture(graph).width for graph in graphs) - 1
+    assert height >= moves[-1] + picture(graphs[-1]).height - 1
 
 
 @examples
-def test_the_same_graph_gives_the_same_text(graph):
-    assert draw(graph) == draw(graph)
+def test_the_same_graph_gives_the_same_text(graph, monkeypatch):
+    shared = draw(graph)
+    monkeypatch.setattr(cells, "picture", picture.__wrapped__)
+    assert draw(graph) == shared
 
 
 def test_the_text_does_not_depend_on_the_hashes_of_a_process():
     graph = darts_belief()
-    lines = "import sys; from polyarch.report.cells import draw; from polyarch.spaces.graph import Edge, Graph, Node"
-    code = f"{lines}; sys.stdout.buffer.write(draw({graph!r}).encode())"
+    # Drawing needs nothing of what the packages around it import, which takes seconds.
+    code = f"""
+import sys, types
+for package in ("report", "spaces"):
+    sys.modules[f"polyarch.{{package}}"] = module = types.ModuleType(package)
+    module.__path__ = [{str(Path(cells.__file__).parents[1])!r} + "/" + package]
+from polyarch.report.cells import draw
+from polyarch.spaces.graph import Edge, Graph, Node
+sys.stdout.buffer.write(draw({graph!r}).encode())
+"""
     told = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": "7"}, capture_output=True, check=True
     )

@@ -215,7 +215,7 @@ def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], setting
             asked[kind] = preset | asked[kind]
     if "select" in asked["search"]:  # a run keeps what `auto` stood for
         asked["search"]["select"] = rule_for(
-            asked["search"]["select"], len(config.space["signature"]), config.data["examples"]["train"]
+            asked["search"]["select"], config.make_space().nested, config.data["examples"]["train"]
         )
     if asked.get("data"):  # a source spells paths out
         told = source_from(source["data"], asked["data"]).settings()

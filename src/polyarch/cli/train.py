@@ -40,10 +40,23 @@ def train(
     flags = {"space": space, "method": None, "data": data, "seed": seed, "repeats": repeats, "device": device}
     with interruptible(out):
         if resume:
-            go_on(out, flags | {"method": _method(recipe) if recipe else None}, settings, [])
+            _check_only_out(run, inherit)
+            asked = [f"method.architecture={arch}", *settings] if arch else settings
+            go_on(out, flags | {"method": _method(recipe) if recipe else None}, asked, [])
         else:
             _begin(out, run, arch, recipe, inherit, flags, settings)
         finish(out, as_json)
+
+
+def _check_only_out(run: Path | None, inherit: bool) -> None:
+    """Raises where --resume is told again what a run starts from: it does not start."""
+    from polyarch.errors import PolyarchError
+
+    for name, given in (("RUN", run), ("--inherit", inherit)):
+        if given:
+            raise PolyarchError(
+                f"{name} is for a new run, and --resume goes on with the one in --out; leave {name} out"
+            )
 
 
 def _method(recipe: str | None) -> str:
@@ -80,7 +93,8 @@ def _begin(
         raise PolyarchError("--space and the folder of a search: give one of them")
     names, presets = _taken(source, flags)
     presets["method"] = {"architecture": arch or (str(source.architecture) if source else "")}
-    presets["method"] |= {"network": "search"} if inherit else {}
+    if source is not None and inherit:
+        presets["method"]["network"] = _form(source)
     chosen = choose(names["space"], _method(recipe), names["data"], settings, presets)
     with watching("training") as watch:
         searching.search(
@@ -90,10 +104,20 @@ def _begin(
             out=out,
             seed=flags["seed"] or 0,
             repeats=1 if flags["repeats"] is None else flags["repeats"],
+            prior=chosen.search.prior or None,
+            select=chosen.search.select,
             device=flags["device"] or "auto",
             inherit=folder if inherit else None,
             watch=watch,
         )
+
+
+def _form(run: Run) -> str:
+    """The form of network that a run's weights fit."""
+    from polyarch.methods.standalone import Standalone
+
+    method = run.config.make_method()
+    return method.network if isinstance(method, Standalone) else "search"
 
 
 def _taken(run: Run | None, flags: dict[str, Any]) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:

@@ -108,7 +108,7 @@ class Parsec(Method):
             outputs = (problem.supernet(search.x, view) for view in views)
             fits = [world.mean(problem.likelihood.log_likelihood(output, search.y)) for output in outputs]
             summed = torch.stack(fits, -1) * examples
-            omega = (summed / self.temperature).softmax(-1)  # Eq. 8: [repeats, K]
+            omega = importance_weights(summed, self.temperature)
 
         weights = list(state.weights.values())
         found = [torch.zeros_like(weight) for weight in weights]
@@ -124,15 +124,15 @@ class Parsec(Method):
             weights, found, momenta, rate=feed.rates["weights"], momentum=self.momentum, weight_decay=self.weight_decay
         )  # fmt: skip
 
-        # The prior speaks once for all N examples, so here for the batch's share of them.
-        prior = belief.expected(problem.prior.log_probs) * examples / problem.train_size
+        # The prior speaks once for all examples that judge architectures, so here for the batch's share of them.
+        prior = belief.expected(problem.prior.log_probs) * examples / len(problem.data["valid"])
         score = (omega * belief.log_prob(choices)).sum(-1) + prior
         logits = list(state.belief.values())
         adam(logits, gradients(-score, logits), state.optimiser, "belief", rate=feed.rates["belief"])
         metrics = {
             "log_likelihood": train_fit,
             "search_log_likelihood": (omega * summed).sum(-1) / examples,
-            "effective_samples": 1 / omega.square().sum(-1),
+            "effective_samples": effective_samples(omega),
         }
         passed = train.y.shape[-1] * world.size() * self.samples
         return Info(metrics, forward=passed + examples * self.samples, backward=passed)
@@ -140,3 +140,13 @@ class Parsec(Method):
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
         """The mode's mean log-likelihood and everyday measure, with the shared weights."""
         return judged(problem, Hard(self.distribution(problem, state).mode()), split)
+
+
+def importance_weights(log_likelihoods: Tensor, temperature: float) -> Tensor:
+    """Eq. 8: omega [..., K] of log-likelihoods [..., K], each summed over a batch; never the likelihoods themselves."""
+    return (log_likelihoods / temperature).softmax(-1)
+
+
+def effective_samples(omega: Tensor) -> Tensor:
+    """How many equal weights would be worth as much as omega [..., K]: from 1, a winner, to K."""
+    return 1 / omega.square().sum(-1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ class Standalone(Method):
 
     architecture: str = ""
     """The architecture's text; `polyarch train` fills it in."""
-    network: str = "evaluation"
+    network: Literal["evaluation", "search"] = "evaluation"
     """`evaluation`: the form in which networks of the space are trained and used; `search`: as in its supernet, which
     inherited weights fit."""
     epochs: int = 50
@@ -69,8 +69,6 @@ class Standalone(Method):
             at_least(name, getattr(self, name), 0)
         if not 0 <= self.drop_path < 1:
             raise PolyarchError(f"drop_path is a probability below 1, not {self.drop_path}")
-        if self.network not in ("evaluation", "search"):
-            raise PolyarchError(f"network must be evaluation or search, not {self.network!r}")
         self._augment()
 
     def check(self, space: Space) -> None:

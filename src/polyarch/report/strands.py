@@ -1,11 +1,12 @@
 """What is shown of a graph: which options have a line, how strong it is, in which colour, with what label.
 
 A strand is one line, and a bundle is all strands from one node to another. Read from top to bottom: strands and
-bundles, `bundled`, which makes them, then labels, colours and texts.
+bundles with the room they need, `bundled`, which makes them, then crowds and their legend, colours, texts.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
 import zlib
@@ -22,6 +23,8 @@ MOST_OPTIONS = 6
 CROWDED = 24
 """With more lines than this, only the likeliest option between two nodes has a label; a legend names the colours."""
 LONGEST_TEXT = 34
+LABEL_TEXT, PILL = 11.0, 18.0
+"""Height of the letters of a label, and of the label."""
 REST = "other options"
 
 MUTED = "#667080"
@@ -57,6 +60,11 @@ class Strand:
         """The whole label."""
         return " ".join(filter(None, (self.name, self.share)))
 
+    @property
+    def label_width(self) -> float:
+        """Of the label with its frame; 0 without one."""
+        return text_width(self.text, LABEL_TEXT) + 16 if self.text else 0.0
+
     def unlabelled(self) -> Strand:
         """The same without a label."""
         return replace(self, name="", share="")
@@ -75,10 +83,18 @@ class Bundle:
         """How many strands have a label."""
         return sum(bool(strand.text) for strand in self.strands)
 
-    @property
-    def likeliest(self) -> Strand:
-        """The first of the most probable strands."""
-        return max(self.strands, key=lambda strand: strand.probability)
+    def offsets(self, with_labels: bool) -> tuple[list[float], float, float]:
+        """Heights of strands side by side around a level, and the room that they need above and below it.
+
+        The level is that of the only strand with a label, which is then drawn straight, or else the middle.
+        """
+        rooms = [PILL + 4 if with_labels and strand.text else strand.width + 2.5 for strand in self.strands]
+        ends = list(itertools.accumulate(rooms))
+        middles = [end - room / 2 for end, room in zip(ends, rooms, strict=True)]
+        level = ends[-1] / 2
+        if self.labels == 1:
+            level = next(y for y, strand in zip(middles, self.strands, strict=True) if strand.text)
+        return [y - level for y in middles], level, ends[-1] - level
 
 
 def bundled(graph: Graph) -> list[Bundle]:

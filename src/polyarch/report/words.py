@@ -126,7 +126,7 @@ def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[in
     words += ["--out", str(out), "--seed", str(config.seed)]
     words += ["--repeats", str(repeats)] if repeats > 1 else []
     words += ["--baselines", ",".join(map(str, baselines))] if baselines else []
-    usual = selection.rule_for("auto", len(config.make_space().decisions), config.data["examples"]["train"])
+    usual = selection.rule_for("auto", config.make_space().nested, config.data["examples"]["train"])
     settings = {
         "data": changed(source_for(source["data"]), source["settings"]),
         "space": changed(space, config.space["settings"]),

@@ -81,7 +81,7 @@ class Run:
 
     def selected(self, rule: str) -> Architecture:
         """What another rule would have selected."""
-        rule = selection.rule_for(rule, len(self.space.decisions), self.config.data["examples"]["train"])
+        rule = selection.rule_for(rule, self.space.nested, self.config.data["examples"]["train"])
         return self.space.architecture(selection.select(self.distribution, rule))
 
     @property

@@ -94,7 +94,7 @@ def search(
         method=configs.describe_method(method),
         data=configs.describe_task(task),
         prior=configs.describe_prior(prior if prior is not None else method.default_prior, space),
-        select=selection.rule_for(select, len(space.decisions), len(task.train)),
+        select=selection.rule_for(select, space.nested, len(task.train)),
         seed=seed,
         repeats=repeats,
         device=str(find_device(device)),

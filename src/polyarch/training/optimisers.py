@@ -51,7 +51,8 @@ def adam_buffers(**groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
             for moment in ("first", "second"):
                 found[f"{group}.{name}.{moment}"] = torch.zeros_like(value, requires_grad=False)
         repeats = next(iter(parameters.values()))
-        found[f"{group}.steps"] = torch.zeros(len(repeats), device=repeats.device)
+        # In double precision, since 1 - 0.999 ** steps loses four digits in single.
+        found[f"{group}.steps"] = torch.zeros(len(repeats), dtype=torch.float64, device=repeats.device)
     return found
 
 
@@ -75,11 +76,12 @@ def adam(
     for parameter, gradient, name in zip(parameters, gradients, names, strict=True):
         first, second = buffers[name], buffers[f"{name.removesuffix('first')}second"]
         steps = buffers[f"{group}.steps"].view(-1, *[1] * (parameter.dim() - 1))
+        corrections = [(1 - beta**steps).to(parameter.dtype) for beta in betas]
         gradient = gradient + weight_decay * parameter if weight_decay else gradient
         first.lerp_(gradient, 1 - betas[0])
         second.mul_(betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
-        deviation = (second / (1 - betas[1] ** steps)).sqrt() + 1e-8
-        parameter.sub_(rate * first / (1 - betas[0] ** steps) / deviation)
+        deviation = (second / corrections[1]).sqrt() + 1e-8
+        parameter.sub_(rate * first / corrections[0] / deviation)
 
 
 @torch.no_grad()
