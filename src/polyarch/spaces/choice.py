@@ -32,7 +32,8 @@ class Open(nn.Module, ABC):
 class Choice(Open):
     """One of several modules, anywhere inside an ordinary `nn.Module`; the same name twice is the same decision.
 
-    All options take the same inputs and give tensors of one shape. On its own, outside a search, it runs the first.
+    All options take the same inputs, leave them as they are, and give one tensor of one shape, [batch, ...]. On its
+    own, outside a search, it runs the first.
 
         self.activation = pa.Choice("activation", {"relu": nn.ReLU(), "tanh": nn.Tanh()})
     """
@@ -45,6 +46,8 @@ class Choice(Open):
             options: the modules, by the names of the options.
         """
         super().__init__(name)
+        if not isinstance(options, Mapping | nn.ModuleDict):
+            raise PolyarchError(f"Choice {name!r}: options are {type(options).__name__}; give a dictionary of modules")
         if not options:
             raise PolyarchError(f"Choice {name!r} has no options; give a dictionary of at least one module")
         for text in (name, *options):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from polyarch.errors import PolyarchError
-from polyarch.spaces.choice import picking, places
+from polyarch.spaces.choice import DropPath, Places, picking, places
 
 if TYPE_CHECKING:
     from polyarch.data.task import TaskShape
@@ -51,17 +51,20 @@ def _macs(module: nn.Module, input_shape: tuple[int, ...]) -> dict[str, int]:
                 macs[path] = macs.get(path, 0) + output[0].numel() * (weight[0].numel() + (bias is not None))
 
             hooks.append(layer.register_forward_hook(count))
-    parameters = list(module.parameters())
-    device = parameters[0].device if parameters else torch.device("cpu")
     training = module.training
     try:
         with torch.no_grad():
-            module.eval()(torch.empty(1, *input_shape, device=device))
+            module.eval()(torch.zeros(1, *input_shape, device=_device(module)))
     finally:
         module.train(training)
         for hook in hooks:
             hook.remove()
     return macs
+
+
+def _device(module: nn.Module) -> torch.device:
+    """Where a module is; the CPU where it has no parameters."""
+    return next((p.device for p in module.parameters()), torch.device("cpu"))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -100,14 +103,28 @@ def expected_cost(space: Space, belief: Distribution, shape: TaskShape) -> Expec
     return ExpectedCost(expected("parameters"), expected("macs"))
 
 
+Owner = tuple[str, int] | None
+"""The simplex and the option of it that something is part of; None for what a network has in any case."""
+
+
 def choice_costs(make: Callable[[], nn.Module], space: Space, shape: TaskShape) -> CostTable:
-    """The table of a network with open places, by one pass in which every option runs, without memory for weights."""
+    """The table of a network with open places, by one pass in which every option runs.
+
+    `make` is called for the meta device, so that weights take no memory.
+    """
     with torch.device("meta"):
         network = make()
-        found = places(network)
-        everything = {d.name: torch.ones(len(d), 1, 1) for d in space.mixing}
-    if any(inner.startswith(f"{outer}.options.") for inner in found for outer in found):
-        raise PolyarchError("a Choice is inside an option of another, so costs do not add up; count one network a time")
+    found = places(network)
+    owners: dict[Tensor, set[Owner]] = {}
+    for name, parameter in network.named_parameters(remove_duplicate=False):
+        owners.setdefault(parameter, set()).add(_owner(name, found))
+    nested = any(_owner(path, found) for path, place in found.items() if not isinstance(place, DropPath))
+    if nested or any(len(several) > 1 for several in owners.values()):
+        raise PolyarchError(
+            "a Choice is inside an option of another, or two options share weights, so costs do not add up; "
+            "count one network at a time"
+        )
+    everything = {d.name: torch.ones(len(d), 1, 1, device=_device(network)) for d in space.mixing}
     with picking(found, everything):
         macs = _macs(network, shape.input)
     sizes = {name: p.numel() for name, p in network.named_parameters() if not name.startswith(AUXILIARY)}
@@ -115,13 +132,19 @@ def choice_costs(make: Callable[[], nn.Module], space: Space, shape: TaskShape) 
     base = [0, 0]
     for part, counts in enumerate((sizes, macs)):
         for name, count in counts.items():
-            owner = next((path for path in found if name.startswith(f"{path}.options.")), None)
-            if owner is None:
-                base[part] += count
-            else:
-                option = int(name.removeprefix(f"{owner}.options.").partition(".")[0])
-                options[found[owner].name][option][part] += count
+            owner = _owner(name, found)
+            (base if owner is None else options[owner[0]][owner[1]])[part] += count
     return CostTable(Cost(*base), {name: [Cost(*each) for each in rows] for name, rows in options.items()})
+
+
+def _owner(name: str, found: Places) -> Owner:
+    """Of a parameter, layer or place, by its path, which leads through PLACE.options.K."""
+    parts = name.split(".")
+    for k, part in enumerate(parts):
+        path = ".".join(parts[:k])
+        if part == "options" and path in found:
+            return found[path].name, int(parts[k + 1])
+    return None
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,13 +12,15 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from polyarch.architecture import Architecture, Decision
+from polyarch.data.checks import reason
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Space
 from polyarch.spaces.choice import Choice, places
-from polyarch.spaces.cost import CostTable, choice_costs
+from polyarch.spaces.cost import Cost, CostTable, choice_costs, cost_of
 from polyarch.spaces.supernets import Looped
 
 
@@ -51,10 +54,8 @@ class ModuleSpace(Space):
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
         """One a name of a `Choice`, in the order in which the module has them."""
-        with torch.random.fork_rng(devices=[]):
-            module = self.make()
-        if not isinstance(module, nn.Module):
-            raise PolyarchError(f"the factory gives {type(module).__name__}, not an nn.Module; return the module")
+        with _apart():
+            module = self._fresh()
         found: dict[str, Decision] = {}
         for place in places(module).values():
             if not isinstance(place, Choice):
@@ -71,11 +72,13 @@ class ModuleSpace(Space):
 
     def check(self, shape: TaskShape) -> None:
         """Runs every option once on two inputs, so that what does not fit together shows before training."""
-        with torch.random.fork_rng(devices=[]), torch.no_grad(), torch.device("cpu"):
-            module = self.make().eval()
-            for place in places(module).values():
+        with _apart(), torch.no_grad():
+            module = self._fresh().eval()
+            if self._fresh() is module:
+                raise PolyarchError(f"{self._told} gives the same module twice; make a new one at every call")
+            for place in set(places(module).values()):
                 if isinstance(place, Choice):
-                    place.register_forward_hook(_check_options)
+                    place.register_forward_pre_hook(_check_options, with_kwargs=True)
             try:
                 output = module(torch.zeros(2, *shape.input))
             except PolyarchError:
@@ -83,8 +86,8 @@ class ModuleSpace(Space):
             except Exception as error:  # whatever a module of the user's raises
                 raise PolyarchError(
                     f"{type(module).__name__} does not run on inputs of shape {tuple(shape.input)}: "
-                    f"{type(error).__name__}: {error}"
-                ) from None
+                    f"{type(error).__name__}: {reason(error)}"
+                ) from error
         if not isinstance(output, Tensor) or output.shape != (2, shape.outputs):
             given = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
             raise PolyarchError(
@@ -94,47 +97,95 @@ class ModuleSpace(Space):
 
     def supernet(self, shape: TaskShape, repeats: int = 1) -> Looped:
         """See `Space.supernet`."""
-        return Looped(self, shape, repeats, self.make)
+        return Looped(self, shape, repeats, self._fresh)
 
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
-        """The module with every `Choice` replaced by what was chosen."""
+        """The module with every `Choice` replaced by what was chosen; all its buffers are saved with its weights."""
         options = dict(zip((d.name for d in self.decisions), architecture.choices, strict=True))
-        return _settled(self.make(), options)
+        return _settled(self._fresh(), options)
+
+    def cost(self, architecture: Architecture, shape: TaskShape) -> Cost:
+        """See `Space.cost`; in memory, since what the user writes may read values back."""
+        with _apart():
+            return cost_of(self.build(architecture, shape), shape.input)
 
     def cost_table(self, shape: TaskShape) -> CostTable:
-        """See `Space.cost_table`."""
-        return choice_costs(self.make, self, shape)
+        """See `Space.cost_table`; in memory, like `cost`."""
+
+        def make() -> nn.Module:
+            with _apart():
+                return self._fresh()
+
+        return choice_costs(make, self, shape)
 
     def settings(self) -> dict[str, Any]:
         """The factory's name."""
-        return {"factory": self.factory if isinstance(self.factory, str) else _reference(self.factory)}
+        return {"factory": self._told}
+
+    @property
+    def _told(self) -> str:
+        return self.factory if isinstance(self.factory, str) else _reference(self.factory)
+
+    def _fresh(self) -> nn.Module:
+        """A new module, from torch's own chance, with all buffers among what is saved."""
+        try:
+            module = self.make()
+        except PolyarchError:
+            raise
+        except Exception as error:  # whatever the user's code raises
+            raise PolyarchError(
+                f"{self._told} makes no module: {type(error).__name__}: {reason(error)}; it is called without arguments"
+            ) from error
+        if not isinstance(module, nn.Module):
+            raise PolyarchError(f"{self._told} gives {type(module).__name__}, not an nn.Module; return the module")
+        if any(is_lazy(parameter) for parameter in module.parameters()):
+            raise PolyarchError(f"{self._told} has lazy layers, whose sizes are still open; write their sizes down")
+        for part in module.modules():  # a buffer that is not saved would be drawn anew by every process
+            for name, buffer in part.named_buffers(recurse=False):
+                part.register_buffer(name, buffer, persistent=True)
+        return module
 
 
-def _check_options(choice: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-    """Raises unless every option of a Choice answers its inputs in one shape."""
+@contextmanager
+def _apart() -> Iterator[None]:
+    """On the CPU, with a copy of torch's chance: what is only looked at leaves no trace."""
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        yield
+
+
+def _check_options(choice: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Raises unless every option of a Choice answers its inputs in one shape, and leaves them as they are."""
     assert isinstance(choice, Choice)
+    given = [value for value in (*inputs, *named.values()) if isinstance(value, Tensor)]
+    versions = [value._version for value in given]
     shapes = {}
     for label, option in zip(choice.labels, choice.options, strict=True):
+        what = f"Choice {choice.name!r}: option {label!r}"
         try:
-            answer = option(*inputs)
+            answer = option(*inputs, **named)
         except PolyarchError:
             raise
         except Exception as error:  # whatever a module of the user's raises
-            raise PolyarchError(
-                f"Choice {choice.name!r}: option {label!r} does not run on its input: {type(error).__name__}: {error}"
-            ) from None
-        shapes[label] = tuple(answer.shape[1:]) if isinstance(answer, Tensor) else type(answer).__name__
+            raise PolyarchError(f"{what} does not run on its input: {type(error).__name__}: {reason(error)}") from error
+        if not isinstance(answer, Tensor):
+            raise PolyarchError(f"{what} answers with {type(answer).__name__}; an option gives one tensor")
+        if versions != [value._version for value in given]:
+            raise PolyarchError(f"{what} changes its input in place, which other options take too; use inplace=False")
+        shapes[label] = tuple(answer.shape)
     if len(set(shapes.values())) > 1:
         told = ", ".join(f"{label} {shape}" for label, shape in shapes.items())
-        raise PolyarchError(f"Choice {choice.name!r}: its options answer in different shapes ({told}); make them agree")
+        raise PolyarchError(
+            f"Choice {choice.name!r}: its options answer two inputs in different shapes ({told}); make them agree"
+        )
 
 
 def _settled(module: nn.Module, options: dict[str, int]) -> nn.Module:
     """Replaces every Choice in a module, in place, by its chosen option."""
     while isinstance(module, Choice):
         module = module.options[options[module.name]]
-    for name, child in list(module.named_children()):
-        module._modules[name] = _settled(child, options)
+    for name, child in module._modules.items():  # not named_children, which tells of a shared module once
+        if child is not None:
+            module._modules[name] = _settled(child, options)
     return module
 
 
@@ -154,7 +205,10 @@ def _reference(factory: Callable[[], nn.Module]) -> str:
 
 def _main_name() -> str:
     """What the running script is called when it is imported."""
-    path = getattr(sys.modules["__main__"], "__file__", None)
+    main = sys.modules["__main__"]
+    if main.__spec__ is not None:  # python -m package.script
+        return main.__spec__.name
+    path = getattr(main, "__file__", None)
     return Path(path).stem if path else "__main__"
 
 

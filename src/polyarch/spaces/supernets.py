@@ -139,27 +139,25 @@ class Looped(Supernet):
         super().__init__()
         self.space, self.shape, self.repeats = space, shape, repeats
         self._make = make
-        with torch.random.fork_rng(devices=[]):
+        # Made where there is memory, also for the meta device: what the user writes may read values back.
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             self.network = make()
-        for module in self.network.modules():
-            for name, value in module.named_parameters(recurse=False):
-                stacked = torch.stack([value.detach()] * repeats)
-                setattr(module, name, nn.Parameter(stacked, requires_grad=value.requires_grad))
-            for name, buffer in module.named_buffers(recurse=False):
-                setattr(module, name, torch.stack([buffer] * repeats))
+        _stack(self.network, repeats, torch.get_default_device())
+        self.register_load_state_dict_pre_hook(_name_shared)
         self.places = places(self.network)
         self.drop_paths = _drop_paths(self.places)
 
     def reset(self, generators: Sequence[torch.Generator]) -> None:
-        """Makes the module anew for each repeat, with torch's chance seeded from the repeat's generator."""
-        own = self.network.state_dict()
+        """Makes the module anew for each repeat, with the repeat's generator in the place of torch's own chance."""
+        own = _tensors(self.network)
         for repeat, generator in enumerate(generators):
-            seed = int(torch.randint(2**62, (), generator=generator))
             with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-                torch.manual_seed(seed)
-                fresh = self._make().state_dict()
-            for name, value in fresh.items():
-                own[name][repeat].copy_(value)
+                torch.set_rng_state(generator.get_state())
+                fresh = _tensors(self._make())
+                generator.set_state(torch.get_rng_state())
+            with torch.no_grad():
+                for name, value in fresh.items():
+                    own[name][repeat].copy_(value)
 
     def forward(self, x: Tensor, view: View) -> Tensor:
         """See `Supernet.forward`."""
@@ -168,18 +166,60 @@ class Looped(Supernet):
     def outputs(self, x: Tensor, view: View, kept: Mapping[str, Tensor] | None = None) -> tuple[Tensor, ...]:
         """See `Supernet.outputs`."""
         picks = _picks(self.space, view, x, kept)
-        tensors = dict(self.network.named_parameters()) | dict(self.network.named_buffers())
+        tensors = _tensors(self.network)
         found = []
         for repeat in range(self.repeats):
             own = {name: p[:, repeat : repeat + 1] if isinstance(p, Tensor) else p for name, p in picks.items()}
             with picking(self.places, own):
                 weights = {name: value[repeat] for name, value in tensors.items()}
-                found.append(_several(functional_call(self.network, weights, x[repeat])))
+                found.append(_several(functional_call(self.network, weights, x[repeat], tie_weights=False)))
         return tuple(torch.stack(parts) for parts in zip(*found, strict=True))
 
     def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
         """See `Supernet.member_state`."""
         return _member_state(self, architecture, repeat)
+
+
+def _tensors(network: nn.Module) -> dict[str, Tensor]:
+    """Every parameter and buffer by its path; a module in two places has one path, tied weights have two.
+
+    So `functional_call` sets every one once: what it sets twice it does not put back.
+    """
+    return {
+        f"{path}.{name}" if path else name: value
+        for path, module in network.named_modules()
+        for named in (module.named_parameters, module.named_buffers)
+        for name, value in named(recurse=False, remove_duplicate=False)
+    }
+
+
+def _stack(network: nn.Module, repeats: int, device: torch.device) -> None:
+    """Gives every parameter and buffer an axis of repeats, on a device; what is tied stays tied.
+
+    Parameters that are not trained become buffers, and all buffers are kept with the weights.
+    """
+    stacks: dict[Tensor, Tensor] = {}
+    for path, value in _tensors(network).items():
+        parent, _, name = path.rpartition(".")
+        module = network.get_submodule(parent)
+        if value not in stacks:
+            stack = torch.stack([value.detach().to(device)] * repeats)
+            stacks[value] = nn.Parameter(stack) if value.requires_grad else stack
+        if value.requires_grad:
+            setattr(module, name, stacks[value])
+        else:
+            delattr(module, name)
+            module.register_buffer(name, stacks[value])
+
+
+def _name_shared(supernet: nn.Module, state: dict[str, Tensor], *_: object) -> None:
+    """Before loading: a checkpoint names what stands in two places once, and loading asks for every name."""
+    names: dict[Tensor, list[str]] = {}
+    for name, value in supernet.state_dict(keep_vars=True).items():
+        names.setdefault(value, []).append(name)
+    for same in names.values():
+        given = [name for name in same if name in state]
+        state.update({name: state[given[0]] for name in same if given})
 
 
 def _picks(space: Space, view: View, x: Tensor, kept: Mapping[str, Tensor] | None) -> dict[str, Pick]:

@@ -1,0 +1,219 @@
+"""A model of one's own on the command line, in the process that searched and in others."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from commandline import POLYARCH, check_one_line, cli, refused
+
+import polyarch as pa
+
+OWN = """
+import polyarch as pa
+from torch import nn
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = pa.Choice("layer", {"linear": nn.Linear(4, 6), "normed": self.normed()})
+        self.act = pa.Choice("act", {"relu": nn.ReLU(), "tanh": nn.Tanh()})
+        self.head = nn.Linear(6, 3)
+
+    def normed(self):
+        return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6))
+
+    def forward(self, x):
+        return self.head(self.act(self.layer(x)))
+
+
+def make():
+    return nn.Sequential(pa.Choice("width", {"3": nn.Linear(4, 3), "9": nn.Linear(4, 3)}), nn.Tanh(), nn.Linear(3, 3))
+
+
+def disagreeing():
+    return pa.Choice("width", {"narrow": nn.Linear(4, 2), "wide": nn.Linear(4, 3)})
+
+
+def needy(width):
+    return nn.Linear(width, 3)
+
+
+def gives_nothing():
+    pass
+
+
+def for_images():
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), pa.Choice("head", {"a": nn.Linear(8, 3)}))
+
+
+WIDTH = 3
+"""
+SCRIPT = (
+    OWN
+    + """
+
+if __name__ == "__main__":
+    task = pa.data.load("tiny.npz", valid=0.3)
+    method = pa.methods.Parsec(epochs=1, samples=2, batch_size=32)
+    run = pa.search(pa.ModuleSpace(Network), task, method, out="scripted", device="cpu")
+    print(run.model(run.space.parse("layer=normed,act=tanh"))(task.test.x).sum().item())
+"""
+)
+PARSEC = ("--method", "parsec", "--set", "epochs=1", "--set", "samples=2", "--set", "batch_size=32", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with `my_model.py` and `tiny.npz`, where commands find both."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "my_model.py").write_text(OWN)
+    (folder / "my_script.py").write_text(SCRIPT)
+    x = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
+    np.savez(folder / "tiny.npz", x=x, y=np.digitize(x[:, 0], (-0.5, 0.5)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(folder)
+        yield folder
+        sys.modules.pop("my_model", None)
+
+
+@pytest.fixture(scope="module")
+def searched(home):
+    arguments = ("--space", "my_model:Network", *PARSEC, "--data", "tiny.npz", "--set", "valid=0.3")
+    return cli("search", *arguments, "--out", "run", "--json").json
+
+
+def elsewhere(home, *command):
+    """What a command prints in a process of its own."""
+    done = subprocess.run(
+        command, cwd=home, env=os.environ | {"PYTHONPATH": str(home)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_search(home, searched):
+    assert searched["space"] == "module"
+    assert set(searched["distribution"]["probs"]) == {"layer", "act"}
+    parts = dict(part.split("=") for part in searched["architecture"].split(","))
+    size = 30 + 21 + (12 if parts["layer"] == "normed" else 0)
+    assert searched["cost"]["selected"] == {"parameters": size, "macs": 51}
+    assert json.loads((home / "run" / "config.json").read_text())["space"] == {
+        "name": "module",
+        "settings": {"factory": "my_model:Network"},
+        "signature": {"layer": ["linear", "normed"], "act": ["relu", "tanh"]},
+    }
+    assert (home / "run" / "report.html").stat().st_size > 10_000
+
+
+def test_show_in_another_process(home, searched):
+    assert json.loads(elsewhere(home, POLYARCH, "show", "run", "--json")) == searched
+
+
+def test_evaluate_in_another_process(home, searched):
+    found = json.loads(elsewhere(home, POLYARCH, "evaluate", "run", "--json"))
+    assert found["architecture"] == searched["architecture"]
+    for row, key in (("selected", "test"), ("ensemble", "test_ensemble")):
+        assert found["metrics"][row] == pytest.approx(searched["metrics"][key], abs=1e-5)
+
+
+def test_predict_in_another_process(home, searched):
+    test = pa.data.load("tiny.npz", valid=0.3).test
+    np.savez(home / "new.npz", x=test.x.numpy())
+    rows = list(csv.DictReader(elsewhere(home, POLYARCH, "predict", "run", "--inputs", "new.npz").splitlines()))
+    said = pa.open_run("run").ensemble()(test.x)
+    found = torch.tensor([[float(row[f"p({k})"]) for k in range(3)] for row in rows])
+    assert torch.allclose(found, said.log_probs.exp(), atol=1e-5)
+    assert np.allclose([float(row["mutual_information"]) for row in rows], said.mutual_information, atol=1e-5)
+
+
+def test_a_model_in_a_script_that_runs(home):
+    printed = float(elsewhere(home, sys.executable, "my_script.py"))
+    config = json.loads((home / "scripted" / "config.json").read_text())
+    assert config["space"]["settings"] == {"factory": "my_script:Network"}
+    found = json.loads(elsewhere(home, POLYARCH, "evaluate", "scripted", "--json"))
+    result = json.loads((home / "scripted" / "result.json").read_text())
+    assert found["metrics"]["selected"] == pytest.approx(result["metrics"]["test"], abs=1e-5)
+    run = pa.open_run("scripted")
+    again = run.model(run.space.parse("layer=normed,act=tanh"))(run.task().test.x).sum().item()
+    assert again == pytest.approx(printed, abs=1e-3)
+
+
+def test_a_function_makes_the_model(home):
+    found = cli("search", "--space", "my_model:make", *PARSEC, "--data", "tiny.npz", "--out", "made", "--json").json
+    assert found["architecture"] in ("width=3", "width=9")
+    assert cli("show", "made", "--json").json == found
+    assert "width=" in cli("evaluate", "made").out
+
+
+def test_resume_may_repeat_the_space_and_not_change_it(home, searched):
+    assert cli("search", "--resume", "--space", "my_model:Network", "--out", "run", "--json").json == searched
+    refused("search", "--resume", "--space", "my_model:make", "--out", "run", says="conflicts with the run in run")
+
+
+def test_train_the_network_that_was_found(home, searched):
+    short = ("--set", "epochs=1", "--device", "cpu", "--json")
+    for name, arguments in {"alone": (), "inherited": ("--inherit",)}.items():
+        found = cli("train", "run", *arguments, *short, "--out", f"trained-{name}").json
+        assert found["architecture"] == searched["architecture"]
+        assert found["cost"] == searched["cost"]
+    arguments = ("--space", "my_model:Network", "--arch", "act=tanh,layer=linear", "--data", "tiny.npz")
+    found = cli("train", *arguments, *short, "--out", "trained-text").json
+    assert found["architecture"] == "layer=linear,act=tanh"
+
+
+def test_cost_and_needs(home):
+    arguments = ("--space", "my_model:Network", "--arch", "layer=normed,act=relu", "--input", "4", "--classes", "3")
+    found = cli("cost", *arguments, "--json").json
+    assert (found["parameters"], found["macs"]) == (63, 51)
+    needs = cli("doctor", "--space", "my_model:Network", "--method", "parsec", "--data", "tiny.npz", "--json").json
+    assert needs["search"]["architectures"] == 4
+    assert needs["search"]["parameters"] == 30 + 30 + 12 + 21
+
+
+@pytest.mark.parametrize(
+    ("space", "says"),
+    [
+        ("module", ("say what makes the module", "--space my_file:Network")),
+        ("my_model:NotThere", "module 'my_model' has no 'NotThere'; write spaces as package.module:ClassName"),
+        ("my_modle:Network", ("cannot import space 'my_modle:Network'", "PYTHONPATH")),
+        ("my_model", "unknown space 'my_model'"),
+        ("my_model:WIDTH", "is not a class"),
+        ("my_model:needy", "my_model:needy makes no module: TypeError: needy() missing 1 required positional argument"),
+        ("my_model:gives_nothing", "my_model:gives_nothing gives NoneType, not an nn.Module; return the module"),
+        ("my_model:disagreeing", "Choice 'width': its options answer two inputs in different shapes (narrow (2, 2)"),
+        ("my_model:for_images", "Sequential does not run on inputs of shape (4,)"),
+        ("torch.nn:Identity", "Identity answers two inputs with (2, 4); this data needs (2, 3)"),
+    ],
+)
+def test_spaces_that_cannot_be(home, space, says):
+    refused("search", "--space", space, *PARSEC, "--data", "tiny.npz", "--out", "none", says=says)
+    assert not (home / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("arch", "says"),
+    [
+        ("layer=linear", "says nothing of act"),
+        ("layer=linear,act=rleu", "unknown option of act 'rleu'; did you mean 'relu'?"),
+        ("depth=3", "unknown decision 'depth'"),
+        ("|none~0|+|none~0|none~1|+|none~0|none~1|none~2|", "says nothing of layer, act"),
+    ],
+)
+def test_texts_of_no_architecture(home, arch, says):
+    refused("cost", "--space", "my_model:Network", "--arch", arch, "--input", "4", "--classes", "3", says=says)
+    refused("train", "--space", "my_model:Network", "--arch", arch, "--data", "tiny.npz", "--out", "none", says=says)
+
+
+def test_a_model_that_another_process_does_not_find(home, searched):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [POLYARCH, "evaluate", "run"]
+    done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    check_one_line(done.stderr, ("cannot import space 'my_model:Network'", "on PYTHONPATH"))
