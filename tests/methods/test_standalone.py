@@ -66,7 +66,7 @@ def extracted(problem):
 
 def test_contract_on_cells(tmp_path, images):
     method = Standalone(architecture=CELL, epochs=2, batch_size=8, crop=1, flip=True, cutout=3, clip=5.0, nesterov=True)
-    check_method(method, CELLS, images, tmp_path, ranks=False)
+    check_method(method, CELLS, images, tmp_path)
 
 
 def test_contract_on_darts(tmp_path, images):

@@ -131,7 +131,7 @@ class Tied(nn.Module):
 
 
 class Unusual(nn.Module):
-    """Frozen weights, a drawn buffer that is not saved, and a choice at two places."""
+    """Frozen weights, a drawn buffer that is not saved, a choice at two places, and dropout."""
 
     def __init__(self):
         super().__init__()
@@ -139,10 +139,11 @@ class Unusual(nn.Module):
         self.register_buffer("projection", torch.randn(4, 4), persistent=False)
         layer = pa.Choice("layer", {"linear": nn.Linear(4, 4), "norm": nn.BatchNorm1d(4)})
         self.layers = nn.ModuleList([layer, layer])
+        self.dropout = nn.Dropout(0.3)
         self.head = nn.Linear(4, 3)
 
     def forward(self, x):
-        x = self.frozen(x) @ self.projection
+        x = self.dropout(self.frozen(x) @ self.projection)
         for layer in self.layers:
             x = layer(x).tanh()
         return self.head(x)
@@ -458,6 +459,8 @@ def test_factories_that_no_run_would_find_again(factory, message):
         ("", "says nothing of whole, inner; write NAME=OPTION,..."),
         ("flat", "says nothing of whole, inner"),
         ("whole=flat", "architecture 'whole=flat' says nothing of inner"),
+        ("whole=flat,whole=deep", "is not of the form NAME=OPTION,..., with each name once"),
+        ("whole=flat,junk", "is not of the form NAME=OPTION,..., with each name once"),
         ("whole=flat,inner=", "unknown option of inner ''; known: linear, tanh"),
         ("whole=flat,inner=tan", "unknown option of inner 'tan'; did you mean 'tanh'?"),
         ("whole=deep,iner=tanh", "unknown decision 'iner'; did you mean 'inner'?"),

@@ -102,7 +102,13 @@ class Run:
             for name, value in self._tensors.items()
             if name.startswith(("weights/", "buffers/"))
         }
-        supernet.load_state_dict(state, assign=True)
+        try:
+            supernet.load_state_dict(state, assign=True)
+        except RuntimeError:
+            raise PolyarchError(
+                f"the weights of {self.folder} do not fit the space {self.config.space['name']!r} as it is now; "
+                "use the version of its code that wrote the run"
+            ) from None
         return supernet.eval().requires_grad_(False)
 
     def standardise(self) -> Standardise:

@@ -103,6 +103,13 @@ class Supernet(nn.Module, ABC):
         """
         return (self(x, view),)
 
+    def draw_from(self, generators: Sequence[torch.Generator]) -> None:
+        """Says where modules that draw by themselves while training, such as dropout, draw from; most have none.
+
+        Args:
+            generators: one a repeat.
+        """
+
     @abstractmethod
     def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
         """The weights and buffers of one architecture, under the names `space.build(architecture)` uses."""
@@ -204,7 +211,10 @@ class Space(ABC):
 
     def parse(self, text: str) -> Architecture:
         """The architecture that a text names."""
-        given = dict(part.split("=", 1) for part in text.replace(" ", "").split(",") if "=" in part)
+        parts = [part for part in text.replace(" ", "").split(",") if part]
+        given = dict(part.split("=", 1) for part in parts if "=" in part)
+        if given and len(given) < len(parts):
+            raise PolyarchError(f"architecture {text!r} is not of the form NAME=OPTION,..., with each name once")
         names = [d.name for d in self.decisions]
         for name in given:
             if name not in names:
@@ -283,14 +293,14 @@ class Space(ABC):
 
         By default a chain of the decisions, with an edge an option.
         """
-        names = ["input", *(d.name for d in self.decisions)]
+        labels = ["input", *(d.name for d in self.decisions)]
         edges = [
-            Edge(source, decision.name, option, float(probability))
-            for source, decision in zip(names, self.decisions, strict=False)
+            Edge(str(k), str(k + 1), option, float(probability))
+            for k, decision in enumerate(self.decisions)
             for option, probability in zip(decision.options, probs[decision.name], strict=True)
             if probability > 0
         ]
-        return (Graph(self.name, tuple(Node(name, name) for name in names), tuple(edges)),)
+        return (Graph(self.name, tuple(Node(str(k), label) for k, label in enumerate(labels)), tuple(edges)),)
 
     def settings(self) -> dict[str, Any]:
         """The fields as a plain dictionary."""

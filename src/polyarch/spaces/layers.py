@@ -209,24 +209,43 @@ class BatchNorm(nn.Module):
         weight = None if weight is None else weight.reshape(-1)
         bias = None if bias is None else bias.reshape(-1)
         if self.training and world.size() > 1:
-            return self._normalise_across_ranks(x, mean.view(-1), var.view(-1), weight, bias, momentum)
+            return normalise_across_ranks(x, mean.view(-1), var.view(-1), weight, bias, momentum, self.epsilon)
         if not self.training and self.statistics == "batch":
             return F.batch_norm(x, None, None, weight, bias, True, momentum, self.epsilon)
         return F.batch_norm(x, mean.view(-1), var.view(-1), weight, bias, self.training, momentum, self.epsilon)
 
-    def _normalise_across_ranks(
-        self, x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, momentum: float
-    ) -> Tensor:
-        axes = [d for d in range(x.dim()) if d != 1]
-        shape = [1, -1] + [1] * (x.dim() - 2)
-        count = x.numel() // x.shape[1] * world.size()
-        batch_mean = world.sum_over_ranks(x.sum(axes)) / count
-        centred = x - batch_mean.view(shape)
-        batch_var = world.sum_over_ranks(centred.square().sum(axes)) / count
+
+def normalise_across_ranks(
+    x: Tensor,
+    mean: Tensor | None,
+    var: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    momentum: float,
+    epsilon: float,
+) -> Tensor:
+    """What `F.batch_norm` is in training, by the statistics of the global batch.
+
+    Args:
+        x: this rank's slice, [n, channels, ...].
+        mean: running mean [channels], changed in place; None where none is kept.
+        var: running variance, likewise.
+        weight: scale [channels], or None.
+        bias: shift [channels], or None.
+        momentum: share of the new batch in the running statistics.
+        epsilon: added to the variance.
+    """
+    axes = [d for d in range(x.dim()) if d != 1]
+    shape = [1, -1] + [1] * (x.dim() - 2)
+    count = x.numel() // x.shape[1] * world.size()
+    batch_mean = world.sum_over_ranks(x.sum(axes)) / count
+    centred = x - batch_mean.view(shape)
+    batch_var = world.sum_over_ranks(centred.square().sum(axes)) / count
+    if mean is not None and var is not None:
         with torch.no_grad():
             mean.lerp_(batch_mean, momentum)
             var.lerp_(batch_var * count / (count - 1), momentum)
-        scale = (batch_var + self.epsilon).rsqrt()
-        if weight is None or bias is None:
-            return centred * scale.view(shape)
-        return centred * (weight * scale).view(shape) + bias.view(shape)
+    scale = (batch_var + epsilon).rsqrt()
+    if weight is None or bias is None:
+        return centred * scale.view(shape)
+    return centred * (weight * scale).view(shape) + bias.view(shape)

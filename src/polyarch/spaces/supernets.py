@@ -7,18 +7,23 @@ repeat after another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from polyarch.architecture import Architecture
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Hard, PerExample, Soft, Space, Supernet, View
 from polyarch.spaces.choice import DropPath, Mixed, Pick, Places, picking, places
+from polyarch.spaces.layers import normalise_across_ranks
+from polyarch.training import world
 
 
 def sparse_picks(space: Space, choices: Sequence[int]) -> dict[str, tuple[tuple[int, float], ...]]:
@@ -139,10 +144,12 @@ class Looped(Supernet):
         super().__init__()
         self.space, self.shape, self.repeats = space, shape, repeats
         self._make = make
+        self._chance: Sequence[torch.Generator] | None = None
         # Made where there is memory, also for the meta device: what the user writes may read values back.
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             self.network = make()
         _stack(self.network, repeats, torch.get_default_device())
+        _normalise_over_ranks(self.network)
         self.register_load_state_dict_pre_hook(_name_shared)
         self.places = places(self.network)
         self.drop_paths = _drop_paths(self.places)
@@ -151,13 +158,15 @@ class Looped(Supernet):
         """Makes the module anew for each repeat, with the repeat's generator in the place of torch's own chance."""
         own = _tensors(self.network)
         for repeat, generator in enumerate(generators):
-            with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-                torch.set_rng_state(generator.get_state())
+            with _chance(generator), torch.device("cpu"):
                 fresh = _tensors(self._make())
-                generator.set_state(torch.get_rng_state())
             with torch.no_grad():
                 for name, value in fresh.items():
                     own[name][repeat].copy_(value)
+
+    def draw_from(self, generators: Sequence[torch.Generator]) -> None:
+        """See `Supernet.draw_from`. On a CUDA device, dropout draws from that device's own chance instead."""
+        self._chance = generators
 
     def forward(self, x: Tensor, view: View) -> Tensor:
         """See `Supernet.forward`."""
@@ -170,7 +179,8 @@ class Looped(Supernet):
         found = []
         for repeat in range(self.repeats):
             own = {name: p[:, repeat : repeat + 1] if isinstance(p, Tensor) else p for name, p in picks.items()}
-            with picking(self.places, own):
+            chance = _chance(self._chance[repeat]) if self._chance and self.training else nullcontext()
+            with picking(self.places, own), chance:
                 weights = {name: value[repeat] for name, value in tensors.items()}
                 found.append(_several(functional_call(self.network, weights, x[repeat], tie_weights=False)))
         return tuple(torch.stack(parts) for parts in zip(*found, strict=True))
@@ -178,6 +188,15 @@ class Looped(Supernet):
     def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
         """See `Supernet.member_state`."""
         return _member_state(self, architecture, repeat)
+
+
+@contextmanager
+def _chance(generator: torch.Generator) -> Iterator[None]:
+    """Puts a generator in the place of torch's own chance, for modules that take none."""
+    with torch.random.fork_rng(devices=[]):
+        torch.set_rng_state(generator.get_state())
+        yield
+        generator.set_state(torch.get_rng_state())
 
 
 def _tensors(network: nn.Module) -> dict[str, Tensor]:
@@ -210,6 +229,27 @@ def _stack(network: nn.Module, repeats: int, device: torch.device) -> None:
         else:
             delattr(module, name)
             module.register_buffer(name, stacks[value])
+
+
+def _normalise_over_ranks(network: nn.Module) -> None:
+    """On many ranks, has every batch norm of torch.nn use the global batch, as the library's own does."""
+    if world.size() == 1:
+        return
+    for norm in network.modules():
+        if isinstance(norm, _BatchNorm):
+            norm.forward = partial(_normalised, norm)  # type: ignore[method-assign]
+
+
+def _normalised(norm: _BatchNorm, x: Tensor) -> Tensor:
+    """`norm.forward`, in training by the statistics of the global batch."""
+    if not norm.training:
+        return type(norm).forward(norm, x)
+    momentum = norm.momentum
+    if norm.num_batches_tracked is not None:
+        norm.num_batches_tracked.add_(1)
+        momentum = 1 / float(norm.num_batches_tracked) if momentum is None else momentum
+    kept = (norm.running_mean, norm.running_var)
+    return normalise_across_ranks(x, *kept, norm.weight, norm.bias, momentum or 0.0, norm.eps)
 
 
 def _name_shared(supernet: nn.Module, state: dict[str, Tensor], *_: object) -> None:

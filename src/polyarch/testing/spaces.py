@@ -137,7 +137,7 @@ def _check_extracted(
         output = answer[0] if isinstance(answer, tuple) else answer  # an auxiliary tower speaks in training mode
         what = f"extract must agree with Hard on {architecture}"
         assert torch.allclose(output, outputs[repeat], atol=1e-9), what
-        own = _gradients(output, dict(plain.named_parameters()))
+        own = _gradients(output, {name: p for name, p in plain.named_parameters() if p.requires_grad})
         member = twin.member_state(architecture, repeat)
         _check_equal({name: member[name] for name in own}, own, what)
 

@@ -103,6 +103,7 @@ class Loop:
         self.progress, self.epochs = progress, epochs
         self.device = problem.data["train"].y.device
         self.split = stopping_split(method, problem)
+        problem.supernet.draw_from([s["noise"] for s in streams])
         self.batches = Batches(problem, method.feeds(problem))
         self._rates = {name: torch.tensor(r, device=self.device) for name, r in method.rates(0).items()}
         self._draws: dict[str, Tensor] = {}
