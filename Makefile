@@ -32,6 +32,7 @@ check: setup
 bench: setup
 	$(BIN)/python -m bench.depth
 	$(BIN)/python -m bench.startup
+	$(BIN)/python -m bench.memory
 	$(BIN)/python -m bench.faults --kills 20
 
 clean:

@@ -256,7 +256,7 @@ def test_training_starts_at_the_network_that_the_search_gives(tmp_path, images, 
     """The selected one, whose statistics the run keeps, and another, whose are measured anew."""
     for k, architecture in enumerate((searched.architecture, CELLS.parse(CELL))):
         method = Still(architecture=str(architecture), network="search", epochs=1)
-        runs = pa.search(CELLS, images, method, out=tmp_path / str(k), repeats=2, inherit=searched.folder)
+        runs = pa.search(CELLS, images, method, out=tmp_path / str(k), repeats=2, inherit=searched.folder, device="cpu")
         expected = searched.model(architecture)
         for run in runs:
             own = run.model().state_dict()
@@ -276,8 +276,9 @@ def test_inherited_weights_are_trained_further(tmp_path, images, searched):
 
 def test_a_trained_network_is_trained_further(tmp_path, images):
     """Of a run that trained one network, in the form that it has there."""
-    first = pa.search(CELLS, images, Standalone(architecture=CELL, epochs=1), out=tmp_path / "first")
-    again = pa.search(CELLS, images, Still(architecture=CELL, epochs=1), out=tmp_path / "again", inherit=first.folder)
+    first = pa.search(CELLS, images, Standalone(architecture=CELL, epochs=1), out=tmp_path / "first", device="cpu")
+    still = Still(architecture=CELL, epochs=1)
+    again = pa.search(CELLS, images, still, out=tmp_path / "again", inherit=first.folder, device="cpu")
     for name, value in first.model().state_dict().items():
         assert torch.equal(again.model().state_dict()[name], value), name
 
