@@ -78,7 +78,7 @@ def measured(space: Space, architectures: list[Architecture], batch: int) -> dic
         **{f"activations_{name}": round(value) for name, value in means.items()},
         "sparse_over_network": round(means["sparse"] / means["network"], 4),
         "dense_over_network": round(means["dense"] / means["network"], 2),
-        **{f"{kind}_{owner}": round(b) for owner, b in held.items() for kind in ("parameters", "gradients", "momentum")},
+        **{f"{kind}_{owner}": round(held[owner]) for owner in held for kind in ("parameters", "gradients", "momentum")},
     }
 
 
