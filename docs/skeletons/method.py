@@ -9,7 +9,7 @@ architectures, belief the score-function gradient, each sample judged against th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from polyarch.distributions.categorical import Categorical, pad
 from polyarch.methods.base import Feed, Info, Method, Problem, State, gradients
 from polyarch.settings import at_least
-from polyarch.spaces.base import Hard
+from polyarch.spaces.base import Hard, Space
 from polyarch.training import world
 from polyarch.training.optimisers import check_sgd, momentum_buffers, sgd
 from polyarch.training.streams import Streams
@@ -64,15 +64,15 @@ class SampledElbo(Method):
         state.optimiser = momentum_buffers(weights=state.weights, belief=state.belief)
         return state
 
-    def distribution(self, problem: Problem, state: State) -> Categorical:
-        """CHANGE: belief, with a leading axis of repeats."""
-        return Categorical(problem.space.decisions, state.belief["logits"])
+    def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Categorical:
+        """CHANGE: what the tensors of `State.belief` stand for, with a leading axis of repeats."""
+        return Categorical(space.decisions, belief["logits"])
 
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
         """CHANGE: one update, in place; no `.item()`, no `if` on a tensor, no new shapes."""
         [batch] = feed.batches["train"]
         problem.supernet.train()
-        belief = self.distribution(problem, state)
+        belief = self.distribution(problem.space, state.belief)
         choices = chosen(belief, feed.draws["noise"])
         outputs = [problem.supernet(batch.x, Hard(choices[:, k])) for k in range(self.samples)]
         # Over examples, average with `world.mean` and nothing else: that is what makes many ranks agree with one.
@@ -91,7 +91,7 @@ class SampledElbo(Method):
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
         """CHANGE: `objective` decides which state is kept; the other figures are of the mixture. Draws nothing new."""
         problem.supernet.eval()
-        belief, n, count = self.distribution(problem, state), 16, len(problem.data[split])
+        belief, n, count = self.distribution(problem.space, state.belief), 16, len(problem.data[split])
         noise = gumbel(problem, n, torch.Generator().manual_seed(0)).to(belief.logits.device)  # the same every time
         choices = chosen(belief, noise.expand(problem.repeats, *noise.shape))
         weights = torch.full((n, problem.repeats), 1 / n, device=choices.device)

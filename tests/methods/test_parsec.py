@@ -68,7 +68,7 @@ def errors_of_the_estimates(task, samples, repeats=400):
     with torch.no_grad():
         state.weights["offset"].fill_(1.0)
         state.belief["logits"].copy_(torch.tensor([[0.5, -0.3, 0.2], [0.4, -0.4, 0.0]]))
-    belief = method.distribution(problem, state)
+    belief = method.distribution(problem.space, state.belief)
     fits = log_likelihoods(problem, batch.x, batch.y).sum(-1)  # [repeats, architectures]
     marginal = (belief.log_prob(every_choice(Lines()).expand(repeats, -1, -1)) + fits).logsumexp(-1)
     exact = torch.autograd.grad(marginal.sum(), [state.belief["logits"], state.weights["offset"]])
@@ -126,7 +126,7 @@ def test_effective_samples():
 
 def sampled(method, problem, state, feed):
     """The architectures of a step, [repeats, K, decisions]: by the Gumbel-max trick."""
-    logits = method.distribution(problem, state).logits.detach()
+    logits = method.distribution(problem.space, state.belief).logits.detach()
     return (logits.unsqueeze(1) + feed.draws["gumbel"]).argmax(-1)
 
 
@@ -136,7 +136,7 @@ def test_samples_come_from_belief(line):
     with torch.no_grad():
         state.belief["logits"].copy_(torch.tensor([[1.0, 0.0, -1.0], [0.5, -0.5, 0.0]]))
     choices = sampled(method, problem, state, feed)[0]
-    probs = method.distribution(problem, state).probs()
+    probs = method.distribution(problem.space, state.belief).probs()
     for k, decision in enumerate(Lines().decisions):
         counts = torch.bincount(choices[:, k], minlength=len(decision)) / len(choices)
         assert torch.allclose(counts, probs[decision.name][0], atol=0.01)
@@ -214,7 +214,7 @@ def slopes(task, prior):
     loop = loop_of(Parsec(epochs=60, samples=2, temperature=1e6), problem)
     while not loop.progress.finished(60):
         loop.epoch()
-    return loop.method.distribution(problem, loop.state).probs()["slope"][0].detach()
+    return loop.method.distribution(problem.space, loop.state.belief).probs()["slope"][0].detach()
 
 
 def test_belief_moves_towards_a_peaked_prior(line):

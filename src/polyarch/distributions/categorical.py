@@ -21,6 +21,13 @@ def pad(logits: Sequence[Tensor]) -> Tensor:
     return torch.stack([F.pad(row, (0, longest - row.shape[-1]), value=-torch.inf) for row in logits], -2)
 
 
+def masked(logits: Tensor, decisions: Sequence[Decision]) -> Tensor:
+    """Logits [..., decisions, longest] with -inf for options that a decision does not have."""
+    options = torch.arange(logits.shape[-1], device=logits.device)
+    exists = torch.stack([options < len(d) for d in decisions])
+    return logits.masked_fill(~exists, -torch.inf)
+
+
 @dataclass(frozen=True, eq=False)
 class Categorical(Distribution):
     """A product of categoricals, one a decision.

@@ -207,8 +207,8 @@ class Method(ABC):
         return 0
 
     @abstractmethod
-    def distribution(self, problem: Problem, state: State) -> Distribution:
-        """Belief, with a leading axis of repeats."""
+    def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
+        """What `State.belief` stands for, with its leading axis of repeats; a run asks this of what it kept."""
 
     @abstractmethod
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:

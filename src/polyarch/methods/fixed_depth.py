@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -59,18 +59,18 @@ class FixedDepth(Method):
         return {"weights": dropped(self.rate, self.drop_after, epoch)}
 
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
-        """Default initial weights; nothing to believe."""
+        """Default initial weights; belief that nothing moves."""
         problem.supernet.reset([s["init"] for s in streams])
-        state = State.of(problem.supernet, {})
+        depths = len(problem.space.decisions[0])
+        point = torch.full((problem.repeats, 1, depths), -torch.inf, device=problem.data["train"].y.device)
+        point[..., -1] = 0
+        state = State.of(problem.supernet, {"logits": point})
         state.optimiser = momentum_buffers(weights=state.weights)
         return state
 
-    def distribution(self, problem: Problem, state: State) -> Categorical:
+    def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Categorical:
         """All mass on the deepest network of the (cut) space."""
-        depths = len(problem.space.decisions[0])
-        logits = torch.full((problem.repeats, 1, depths), -torch.inf, device=problem.data["train"].y.device)
-        logits[..., -1] = 0
-        return Categorical(problem.space.decisions, logits)
+        return Categorical(space.decisions, belief["logits"])
 
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
         """One step of gradient ascent on the mean log-likelihood."""

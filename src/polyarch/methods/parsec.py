@@ -7,18 +7,18 @@ are weighted sums: of log p(alpha_k | pi) for pi, and of log p(y | X, v, alpha_k
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from polyarch.distributions.categorical import Categorical
+from polyarch.distributions.categorical import Categorical, masked
 from polyarch.errors import PolyarchError
 from polyarch.methods.base import Feed, FeedSpec, Info, Method, Problem, State, gradients
 from polyarch.settings import at_least, positive
-from polyarch.spaces.base import Hard
+from polyarch.spaces.base import Hard, Space
 from polyarch.training import world
 from polyarch.training.judging import judged
 from polyarch.training.optimisers import adam, adam_buffers, check_sgd, clip, cosine, momentum_buffers, sgd
@@ -90,16 +90,15 @@ class Parsec(Method):
         state.optimiser = {**momentum_buffers(weights=state.weights), **adam_buffers(belief=state.belief)}
         return state
 
-    def distribution(self, problem: Problem, state: State) -> Categorical:
+    def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Categorical:
         """p(alpha | pi)."""
-        logits = state.belief["logits"].masked_fill(problem.prior.logits == -torch.inf, -torch.inf)
-        return Categorical(problem.space.decisions, logits)
+        return Categorical(space.decisions, masked(belief["logits"], space.decisions))
 
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
         """Algorithm 1: the same K samples and their weights omega move both."""
         [train], [search] = feed.batches["train"], feed.batches["search"]
         problem.supernet.train()
-        belief = self.distribution(problem, state)
+        belief = self.distribution(problem.space, state.belief)
         choices = (belief.log_probs.detach().unsqueeze(1) + feed.draws["gumbel"]).argmax(-1)  # [repeats, K, decisions]
         views = [Hard(choices[:, k]) for k in range(self.samples)]
 
@@ -139,7 +138,7 @@ class Parsec(Method):
 
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
         """The mode's mean log-likelihood and everyday measure, with the shared weights."""
-        return judged(problem, Hard(self.distribution(problem, state).mode()), split)
+        return judged(problem, Hard(self.distribution(problem.space, state.belief).mode()), split)
 
 
 def importance_weights(log_likelihoods: Tensor, temperature: float) -> Tensor:

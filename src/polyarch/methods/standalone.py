@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from polyarch.distributions.categorical import Categorical
-from polyarch.distributions.priors import uniform
 from polyarch.errors import PolyarchError
 from polyarch.methods.base import Feed, Info, Method, Problem, Stage, State, gradients
 from polyarch.settings import at_least
@@ -99,17 +98,16 @@ class Standalone(Method):
         """Fresh weights, or those of `previous`."""
         self._augment().check(problem.supernet.shape.input)
         problem.supernet.reset([s["init"] for s in streams])
-        state = State.of(problem.supernet, {})
+        point = torch.zeros(problem.repeats, len(problem.space.decisions), 1, device=problem.data["train"].y.device)
+        state = State.of(problem.supernet, {"logits": point})
         if previous is not None:
             _inherit(state, previous)
         state.optimiser = momentum_buffers(weights=state.weights)
         return state
 
-    def distribution(self, problem: Problem, state: State) -> Categorical:
+    def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Categorical:
         """All mass on the one architecture."""
-        point = uniform(problem.space.decisions)
-        logits = point.logits.to(problem.data["train"].y.device)
-        return Categorical(point.decisions, logits.expand(problem.repeats, *logits.shape))
+        return Categorical(space.decisions, belief["logits"])
 
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
         """One step of gradient ascent on the mean log-likelihood, the auxiliary tower's added by weight."""

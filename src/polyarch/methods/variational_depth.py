@@ -9,7 +9,7 @@ is exact, and weights theta and belief q = Cat(alpha) are learnt together from t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -73,16 +73,16 @@ class VariationalDepth(Method):
         state.optimiser = momentum_buffers(weights=state.weights, belief=state.belief)
         return state
 
-    def distribution(self, problem: Problem, state: State) -> Categorical:
+    def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Categorical:
         """q(d) = Cat(softmax(logits))."""
-        return Categorical(problem.space.decisions, state.belief["logits"].unsqueeze(-2))
+        return Categorical(space.decisions, belief["logits"].unsqueeze(-2))
 
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
         """One step of gradient ascent on Eq. 2 (divided by N, which leaves its optimum in place)."""
         [batch] = feed.batches["train"]
         problem.supernet.train()
         fit = world.mean(depth_log_likelihood(problem, batch.x, batch.y))  # [repeats, depths]
-        belief = self.distribution(problem, state)
+        belief = self.distribution(problem.space, state.belief)
         bound = elbo(fit * problem.train_size, belief, problem.prior)
         groups = {"weights": state.weights, "belief": state.belief}
         if self.update == "em":
@@ -106,7 +106,7 @@ class VariationalDepth(Method):
 
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
         """The bound on `train`; on `valid`, its likelihood term is the mean over validation examples."""
-        belief = self.distribution(problem, state)
+        belief = self.distribution(problem.space, state.belief)
         return evaluate_depths(problem, belief, belief.kl(problem.prior).detach(), split)
 
 

@@ -89,7 +89,7 @@ def graphs(run: Run) -> list[Graph]:
 
 def is_point(run: Run) -> bool:
     """Whether belief was never open: a run of one fixed architecture."""
-    return bool(((run.distribution.logits > -torch.inf).sum(-1) == 1).all())
+    return all(int((p > 0).sum()) == 1 for p in run.distribution.probs().values())
 
 
 def is_depth(run: Run) -> bool:

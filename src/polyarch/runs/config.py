@@ -20,7 +20,7 @@ from polyarch.runs.files import read_json, write_json
 from polyarch.settings import check_names
 from polyarch.spaces.base import Space
 
-FORMAT = 1
+FORMAT = 2
 CONFIG = "config.json"
 
 

@@ -18,7 +18,7 @@ from polyarch.architecture import Architecture
 from polyarch.data.files import FileSource
 from polyarch.data.splitting import make_task
 from polyarch.data.task import Split, Standardise, Task
-from polyarch.distributions.categorical import Categorical
+from polyarch.distributions.base import Distribution
 from polyarch.errors import PolyarchError
 from polyarch.runs.config import Config
 from polyarch.runs.files import read_json
@@ -68,11 +68,10 @@ class Run:
         return self.config.make_method().stages(self.config.make_space())[-1].space
 
     @cached_property
-    def distribution(self) -> Categorical:
+    def distribution(self) -> Distribution:
         """What the search believes."""
-        prefix = "distribution/"
-        [logits] = [value for name, value in self._tensors.items() if name.startswith(prefix)]
-        return Categorical(self.space.decisions, logits)
+        belief = {n.partition("/")[2]: value for n, value in self._tensors.items() if n.startswith("belief/")}
+        return self.config.make_method().distribution(self.space, belief).repeat(0)
 
     @cached_property
     def architecture(self) -> Architecture:

@@ -355,7 +355,7 @@ def _pick(value: Any, repeat: int) -> Any:
 
 def _finish(folder: Path, config: Config, task: Task, loop: Loop) -> None:
     """Writes what a run leaves behind; result.json last, since its presence says that all is there."""
-    belief = loop.method.distribution(loop.problem, loop.state)
+    belief = loop.method.distribution(loop.problem.space, loop.state.belief)
     homes = [folder]
     if config.repeats > 1:
         homes = [repeat_folder(folder, config.seed + repeat) for repeat in range(config.repeats)]
@@ -368,7 +368,6 @@ def _finish(folder: Path, config: Config, task: Task, loop: Loop) -> None:
             name: value[repeat : repeat + 1] for name, value in loop.state.tensors().items() if "optimiser/" not in name
         }
         one = belief.repeat(repeat)
-        tensors["distribution/logits"] = one.logits.clone()  # type: ignore[attr-defined]
         tensors |= {f"standardise/{name}": value for name, value in task.standardise.state_dict().items()}
         architecture = loop.problem.space.architecture(selection.select(one, config.select))
         tensors |= {f"statistics/{name}": value for name, value in _own_statistics(loop, architecture, repeat).items()}

@@ -5,20 +5,19 @@ Everything a space and a method must have is here, and little else; docs/skeleto
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from polyarch import data
 from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import Task, TaskShape
-from polyarch.distributions.categorical import Categorical
+from polyarch.distributions.categorical import Categorical, masked
 from polyarch.methods.base import Feed, Info, Method, Problem, State, gradients
 from polyarch.spaces.base import Hard, Space, Supernet, View
 from polyarch.training import world
@@ -118,17 +117,15 @@ class EnumeratedElbo(Method):
         state.optimiser = momentum_buffers(weights=state.weights, belief=state.belief)
         return state
 
-    def distribution(self, problem: Problem, state: State) -> Categorical:
-        """See `Method.distribution`."""
-        logits = state.belief["logits"]
-        shift = F.pad(logits[:, 1:, : len(SHIFTS)], (0, 1), value=-torch.inf)  # it has an option less than slope
-        return Categorical(problem.space.decisions, torch.cat([logits[:, :1], shift], 1))
+    def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Categorical:
+        """See `Method.distribution`; shift has an option less than slope."""
+        return Categorical(space.decisions, masked(belief["logits"], space.decisions))
 
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
         """One step of gradient ascent on the ELBO divided by N."""
         [batch] = feed.batches["train"]
         fits = world.mean(log_likelihoods(problem, batch.x, batch.y)) * problem.train_size  # [repeats, architectures]
-        belief = self.distribution(problem, state)
+        belief = self.distribution(problem.space, state.belief)
         probs = belief.log_prob(every_choice(problem.space, fits.device).expand(problem.repeats, -1, -1)).exp()
         bound = (probs * fits).sum(-1) - belief.kl(problem.prior)
         moving = {**state.weights, **state.belief}
@@ -145,7 +142,7 @@ class EnumeratedElbo(Method):
         examples = problem.data[split]
         x, y = examples.x.expand(problem.repeats, -1, -1), examples.y.expand(problem.repeats, -1)
         fits = log_likelihoods(problem, x, y).double()
-        belief = self.distribution(problem, state)
+        belief = self.distribution(problem.space, state.belief)
         weights = belief.log_prob(every_choice(problem.space, y.device).expand(problem.repeats, -1, -1)).double()
         objective = (weights.exp() * fits.mean(-1)).sum(-1) - belief.kl(problem.prior) / problem.train_size
         return {"objective": objective, "log_likelihood": (weights[..., None] + fits).logsumexp(1).mean(-1)}

@@ -157,7 +157,7 @@ class Loop:
         progress = self.progress
         splits = {self.split or "train"} | ({"valid"} if "valid" in self.problem.data else set())
         found = {split: self.method.evaluate(self.problem, self.state, split) for split in sorted(splits)}
-        belief = self.method.distribution(self.problem, self.state)
+        belief = self.method.distribution(self.problem.space, self.state.belief)
         objective = found[self.split or "train"]["objective"].tolist()
         running = [stopped == 0 for stopped in progress.stopped_epoch]
         if not all(math.isfinite(v) for v, runs in zip(objective, running, strict=True) if runs):
