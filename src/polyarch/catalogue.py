@@ -77,6 +77,18 @@ METHODS = {
     ),
 }
 METHODS |= {
+    "darts": Entry("polyarch.methods.darts:Darts", "a mixture of operations an edge, by gradient"),
+    "gdas": Entry("polyarch.methods.gdas:Gdas", "one drawn operation an edge, by straight-through gradients"),
+    "drnas": Entry("polyarch.methods.drnas:Drnas", "a Dirichlet over operations an edge, by pathwise gradients"),
+    "sotl-darts": Entry(
+        "polyarch.methods.darts:Darts", "DARTS guided by the sum of training losses", {"objective": "sotl"}
+    ),
+    "sovl-darts": Entry(
+        "polyarch.methods.darts:Darts", "DARTS guided by the sum of validation losses", {"objective": "sovl"}
+    ),
+    "sotl-drnas": Entry(
+        "polyarch.methods.drnas:Drnas", "DrNAS guided by the sum of training losses", {"objective": "sotl"}
+    ),
     "parsec": Entry("polyarch.methods.parsec:Parsec", "a distribution over architectures by importance weights"),
 }
 _NASBENCH201 = {

@@ -24,6 +24,10 @@ class Distribution(ABC):
         """For each decision the probabilities [..., options] of its options."""
 
     @abstractmethod
+    def centre(self) -> tuple[Tensor, ...]:
+        """The soft weights at the centre of belief, one tensor [..., options] a decision: what a Soft run mixes by."""
+
+    @abstractmethod
     def log_prob(self, choices: Tensor) -> Tensor:
         """Log-probability [..., n] of choices [..., n, decisions]."""
 

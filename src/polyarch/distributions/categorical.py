@@ -60,6 +60,10 @@ class Categorical(Distribution):
         """See `Distribution.probs`."""
         return {d.name: self._probs[..., k, : len(d)] for k, d in enumerate(self.decisions)}
 
+    def centre(self) -> tuple[Tensor, ...]:
+        """The probabilities."""
+        return tuple(self.probs().values())
+
     def log_prob(self, choices: Tensor) -> Tensor:
         """See `Distribution.log_prob`."""
         table = self.log_probs.unsqueeze(-3).expand(*choices.shape, -1)

@@ -1,15 +1,21 @@
 """How belief is learnt: one paper, one file."""
 
 from polyarch.methods.base import Batch, Feed, Info, Method, Problem, Stage, State
+from polyarch.methods.darts import Darts
+from polyarch.methods.drnas import Drnas
 from polyarch.methods.fixed_depth import FixedDepth
+from polyarch.methods.gdas import Gdas
 from polyarch.methods.parsec import Parsec
 from polyarch.methods.standalone import Standalone
 from polyarch.methods.variational_depth import VariationalDepth
 
 __all__ = [
     "Batch",
+    "Darts",
+    "Drnas",
     "Feed",
     "FixedDepth",
+    "Gdas",
     "Info",
     "Method",
     "Parsec",

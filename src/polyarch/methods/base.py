@@ -177,6 +177,10 @@ class Method(ABC):
     def check(self, space: Space) -> None:
         """Raises when the method does not work on such a space, and says why."""
 
+    def takes_prior(self, space: Space) -> bool:
+        """Whether a prior over architectures other than the uniform one has a meaning here."""
+        return True
+
     def stages(self, space: Space) -> tuple[Stage, ...]:
         """The parts of the search, in order."""
         return (Stage(space, self.epochs),)

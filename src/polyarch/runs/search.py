@@ -102,6 +102,11 @@ def search(
         inherit=str(Path(inherit).resolve()) if inherit else "",
     )
     config.make_prior(space)
+    if config.prior != "uniform" and not method.takes_prior(space):
+        raise PolyarchError(
+            f"{method.name} learns weights of edges in the space {space.name!r}, and a prior is over architectures; "
+            "leave the prior uniform, or use parsec"
+        )
     folder = Path(out)
     if world.rank() == 0:
         _check_free(folder)

@@ -9,8 +9,8 @@ depends on alpha directly and through the weights. `sotl_forward` and `sotl_reve
 second order: the validation loss after one step.
 
 Everything here is a function of plain tensors: weights and alpha are lists of tensors, which are neither changed nor
-need gradients, and a loss computes from them (a module by `torch.func.functional_call`). Weight decay belongs inside the
-loss. Sums are over steps, not means, as in the thesis.
+need gradients, and a loss computes from them (a module by `torch.func.functional_call`). Weight decay belongs inside
+the loss. Sums are over steps, not means, as in the thesis.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import grad_and_value, jvp, vmap
 
 Tensors = Sequence[Tensor]
 Loss = Callable[[Tensors, Tensors], Tensor]
@@ -47,48 +46,68 @@ def sotl_forward(loss: BatchLoss, weights: Tensors, alpha: Tensors, batches: Ite
 
         dw_{t+1}/dalpha = (I - rate d2L/dw2) dw_t/dalpha - rate d2L/dw dalpha
 
-    Memory: a copy of the weights for every number in alpha, however many steps. Time: a Hessian-vector product for
-    every number in alpha and step. For few numbers and many steps.
+    Memory: a copy of the weights for every number in alpha, however many steps. Time: a backward pass through the
+    gradient for every number in alpha and step. For few numbers and many steps.
 
     Args:
-        loss: free of side effects and randomness; it runs under `torch.func`.
+        loss: of one batch; can be differentiated twice.
         weights: where training starts.
         alpha: the architecture.
         batches: one a step.
         rate: of the weights.
     """
-    weights, alpha = _copies(weights), _copies(alpha)
-    directions = _unit_vectors(alpha)
-    columns = [weight.new_zeros(len(directions[0]), *weight.shape) for weight in weights]
-    total, gradient = _zero(weights), directions[0].new_zeros(len(directions[0]))
+    weights, alpha = _leaves(weights), _leaves(alpha)
+    columns = [_zeros(weights) for _ in range(sum(part.numel() for part in alpha))]
+    total, gradient = _zero(weights), torch.zeros_like(_flat(alpha))
     for batch in batches:
-        value, weights, slopes, columns = _forward_step(loss, batch, rate, weights, alpha, columns, directions)
-        total, gradient = total + value, gradient + slopes
+        with torch.enable_grad():
+            value = loss(weights, alpha, batch)
+            found = torch.autograd.grad(value, [*weights, *alpha], create_graph=True, materialize_grads=True)
+            gradients, direct = found[: len(weights)], _flat(found[len(weights) :])
+            # One number in alpha: how this loss changes with it (Eq. 3.15), directly and through the weights.
+            slopes = [_dot(gradients, column) + own for column, own in zip(columns, direct, strict=True)]
+        columns = _moved(columns, slopes, weights, gradients, alpha, rate)
+        weights = _leaves(_stepped(weights, gradients, rate, alpha))
+        total, gradient = total + value.detach(), gradient + torch.stack(slopes).detach()
     parts = gradient.split([part.numel() for part in alpha])
-    return Rollout([part.view_as(like) for part, like in zip(parts, alpha, strict=True)], weights, total)
+    return Rollout([part.view_as(like) for part, like in zip(parts, alpha, strict=True)], _copies(weights), total)
 
 
-def _forward_step(
-    loss: BatchLoss, batch: Any, rate: Rate, weights: Tensors, alpha: Tensors, columns: Tensors, directions: Tensors
-) -> tuple[Tensor, list[Tensor], Tensor, list[Tensor]]:
-    """Loss and next weights, and their derivatives along every direction of alpha."""
+def _moved(
+    columns: list[list[Tensor]], slopes: Tensors, weights: Tensors, gradients: Tensors, alpha: Tensors, rate: Rate
+) -> list[list[Tensor]]:
+    """dw/dalpha after a step, column by column. Both second derivatives are those of the slope by the weights."""
+    size, growth = _rate_and_growth(rate, alpha)
+    found = []
+    for column, slope, own in zip(columns, slopes, growth, strict=True):
+        seconds = (
+            torch.autograd.grad(slope, weights, retain_graph=True, materialize_grads=True)
+            if slope.requires_grad
+            else _zeros(weights)
+        )
+        found.append(
+            [
+                old - size * second - own * gradient.detach()
+                for old, second, gradient in zip(column, seconds, gradients, strict=True)
+            ]
+        )
+    return found
 
-    def step(weights: Tensors, alpha: Tensors) -> tuple[Tensor, list[Tensor]]:
-        gradients, value = grad_and_value(loss)(weights, alpha, batch)
-        return value, _stepped(weights, gradients, rate, alpha)
 
-    def along(column: list[Tensor], direction: list[Tensor]) -> tuple[Any, Any]:
-        return jvp(step, (weights, alpha), (column, direction))
-
-    (value, new), (slopes, moved) = vmap(along, out_dims=(None, 0))(columns, directions)
-    return value, new, slopes, moved
+def _rate_and_growth(rate: Rate, alpha: Tensors) -> tuple[float | Tensor, Tensor]:
+    """The rate, and its derivative by every number in alpha, [numbers]."""
+    if not callable(rate):
+        return rate, torch.zeros_like(_flat(alpha))
+    with torch.enable_grad():
+        size = rate(alpha)
+    return size.detach(), _flat(torch.autograd.grad(size, alpha, materialize_grads=True))
 
 
 def sotl_reverse(loss: BatchLoss, weights: Tensors, alpha: Tensors, batches: Iterable[Any], rate: Rate) -> Rollout:
     """The exact gradient by differentiating through all steps (Eq. 3.18 to 3.20).
 
     Memory: the graph of every step. Time: some four backward passes a step, whatever the size of alpha. For many
-    numbers and few steps. Arguments as in `sotl_forward`; the loss may be any that can be differentiated twice.
+    numbers and few steps. Arguments as in `sotl_forward`.
     """
     weights, alpha = _leaves(weights), _leaves(alpha)
     total = _zero(weights)
@@ -151,7 +170,7 @@ def unrolled_finite_difference(
     stepped = _leaves(_stepped(weights, _gradients(train_loss, weights, alpha, of=weights), rate, alpha))
     both = _gradients(valid_loss, stepped, alpha, of=[*stepped, *alpha])
     along, direct = both[: len(weights)], both[len(weights) :]
-    norm = torch.stack([part.square().sum() for part in along]).sum().sqrt()
+    norm = _dot(along, along).sqrt()
     distance = 0.01 / norm.clamp(min=torch.finfo(norm.dtype).tiny ** 0.5)
     ends = []
     for sign in (1, -1):
@@ -192,9 +211,9 @@ def _zero(weights: Tensors) -> Tensor:
     return weights[0].new_zeros(())
 
 
-def _unit_vectors(alpha: Tensors) -> list[Tensor]:
-    """Every direction of alpha: like alpha, with an axis [numbers in alpha] before."""
-    count = sum(part.numel() for part in alpha)
-    rows = torch.eye(count, dtype=alpha[0].dtype, device=alpha[0].device)
-    parts = rows.split([part.numel() for part in alpha], dim=1)
-    return [part.reshape(count, *like.shape) for part, like in zip(parts, alpha, strict=True)]
+def _flat(tensors: Tensors) -> Tensor:
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def _dot(some: Tensors, others: Tensors) -> Tensor:
+    return torch.stack([(one * other).sum() for one, other in zip(some, others, strict=True)]).sum()

@@ -1,4 +1,4 @@
-"""What one architecture of a supernet is worth on a split: what methods of one network share."""
+"""What one architecture of a supernet, or a mixture of its options, is worth on a split."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from polyarch.methods.base import Problem
-from polyarch.spaces.base import Hard
+from polyarch.spaces.base import Hard, Soft
 
 
 @torch.no_grad()
-def judged(problem: Problem, view: Hard, split: str) -> dict[str, Tensor]:
+def judged(problem: Problem, view: Hard | Soft, split: str) -> dict[str, Tensor]:
     """Mean log-likelihood, which is the objective too, and the everyday measure: [repeats] each, in evaluation mode."""
     problem.supernet.eval()
     count = len(problem.data[split])

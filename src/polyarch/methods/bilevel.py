@@ -1,0 +1,277 @@
+"""The two levels that DARTS and its relatives share: weights w on training data, belief on what they then achieve.
+
+Belief minimises the loss of a validation batch (3.9 of the SoTL thesis): in first order with w as it is, in second
+order with w one step ahead (3.10 to 3.12). Or it minimises the sum over T training losses, SoTL (Algorithm 3): roll T
+steps of w out while summing belief's gradients (3.21), move belief, put w back, and make the T steps again.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from polyarch.distributions.base import Distribution
+from polyarch.errors import PolyarchError
+from polyarch.methods.base import Batch, Feed, FeedSpec, Info, Problem, State, gradients
+from polyarch.methods.sharing import WeightSharing, loss
+from polyarch.settings import at_least, positive
+from polyarch.spaces.base import Soft, Space
+from polyarch.training import world
+from polyarch.training.optimisers import adam, adam_buffers, momentum_buffers
+from polyarch.training.snapshots import Snapshot
+from polyarch.training.streams import Streams
+
+Gradients = list[Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bilevel(WeightSharing, ABC):
+    """What belief minimises, and the order of a step; a subclass says how belief mixes operations and how it moves."""
+
+    objective: Literal["valid", "sotl", "sovl"] = "valid"
+    """What belief minimises: the loss of one `valid` batch, the sum of T training losses (`sotl`), or of T validation
+    losses, each after a training step (`sovl`)."""
+    order: Literal["first", "second"] = "first"
+    """Of the gradient of the `valid` objective: w as it is, or one step ahead."""
+    steps: int = 100
+    """T, the steps of a roll-out of `sotl` and `sovl` (thesis section 4.3); at most an epoch's."""
+    restore: Literal["weights", "all"] = "weights"
+    """What a roll-out puts back: weights and batch-norm statistics (the thesis's code, where momentum goes on), or the
+    optimiser's state as well."""
+    belief_rate: float = 3e-4
+    """Learning rate of Adam, betas 0.5 and 0.999, on belief's parameters (DARTS)."""
+    belief_decay: float = 1e-3
+    """L2 on belief's parameters (DARTS)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(self, "steps")
+        at_least("belief_rate", self.belief_rate, 0)
+        at_least("belief_decay", self.belief_decay, 0)
+        if self.objective != "valid" and self.order == "second":
+            raise PolyarchError(f"order=second is for objective=valid; {self.objective} has the first order alone")
+
+    @property
+    def draws(self) -> int:
+        """How often belief is drawn for one gradient of it."""
+        return 1
+
+    @abstractmethod
+    def first_belief(self, problem: Problem, streams: Sequence[Streams]) -> dict[str, Tensor]:
+        """Belief's parameters before the first step; those that require a gradient are what a step moves."""
+
+    @abstractmethod
+    def mixture(self, space: Space, belief: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Soft:
+        """The mixture of one pass, differentiable in belief.
+
+        Args:
+            space: whose `mixing` is mixed.
+            belief: the tensors of `State.belief`.
+            given: the noise of that pass, with a leading axis of repeats, and the epoch's rates.
+        """
+
+    def noise(self, problem: Problem, generator: torch.Generator, passes: int) -> dict[str, Tensor]:
+        """What `mixture` needs for so many passes, with a leading axis of them; nothing where belief is not drawn."""
+        return {}
+
+    def move_belief(self, problem: Problem, state: State, found: Sequence[Gradients], feed: Feed) -> None:
+        """Moves belief, given its gradients at every draw; by Adam on their mean."""
+        mean = [torch.stack(parts).mean(0) for parts in zip(*found, strict=True)]
+        rate = feed.rates["belief"]
+        adam(moving(state), mean, state.optimiser, "belief", rate=rate, weight_decay=self.belief_decay)
+
+    # -- what a method must have -------------------------------------------------------------------------------------
+
+    def takes_prior(self, space: Space) -> bool:
+        """Not where weights of edges are learnt and architectures are read out of them."""
+        return space.mixing == space.decisions
+
+    def feeds(self, problem: Problem) -> dict[str, FeedSpec]:
+        """One batch of each kind, or T of them."""
+        if self.objective == "valid":
+            return super().feeds(problem)
+        size = self.size(problem, "train", *(["valid"] if self.objective == "sovl" else []))
+        steps = min(self.steps, max(problem.train_size // size, 1))
+        feeds = {"train": FeedSpec("train", size, steps)}
+        if self.objective == "sovl":
+            feeds["search"] = FeedSpec("valid", size, min(steps, len(problem.data["valid"]) // size))
+        return feeds
+
+    def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
+        """How images are changed, and belief's noise for every pass of a step."""
+        steps = self.feeds(problem)["train"].count
+        passes = {"valid": self.draws + 1, "sotl": steps, "sovl": 2 * steps}[self.objective]
+        found = self.noise(problem, streams["architecture"], passes)
+        return super().draw(problem, streams) | {f"noise/{name}": value for name, value in found.items()}
+
+    def rates(self, epoch: int) -> dict[str, float]:
+        """See `Method.rates`."""
+        return super().rates(epoch) | {"belief": self.belief_rate}
+
+    def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
+        """Fresh weights and belief."""
+        self.start(problem, streams)
+        self._say_if_shorter(problem)
+        state = State.of(problem.supernet, self.first_belief(problem, streams))
+        movable = {name: value for name, value in state.belief.items() if value.requires_grad}
+        state.optimiser = {**momentum_buffers(weights=state.weights), **adam_buffers(belief=movable)}
+        return state
+
+    def step(self, problem: Problem, state: State, feed: Feed) -> Info:
+        """Belief first, then w (DARTS, Algorithm 1)."""
+        problem.supernet.train()
+        run = self._one_batch if self.objective == "valid" else self._rolled_out
+        return run(problem, state, feed)
+
+    def _say_if_shorter(self, problem: Problem) -> None:
+        steps = self.feeds(problem)["train"].count
+        if self.objective != "valid" and steps < self.steps and world.rank() == 0:
+            said = f"an epoch has {steps} batches, so roll-outs have {steps} steps, not {self.steps}"
+            print(f"polyarch: {said}", file=sys.stderr)
+
+    def _view(self, problem: Problem, state: State, feed: Feed, k: int, *, moves: bool) -> Soft:
+        """The mixture of pass k; gradients flow into belief only where it `moves`."""
+        belief = state.belief if moves else {name: value.detach() for name, value in state.belief.items()}
+        return self.mixture(problem.space, belief, {**noise_of(feed, k), **feed.rates})
+
+    def _one_batch(self, problem: Problem, state: State, feed: Feed) -> Info:
+        train, search = self.batch(problem, feed, "train"), self.batch(problem, feed, "search")
+        found, judged = [], []
+        for k in range(self.draws):
+            if self.order == "first":
+                fit = loss(problem, search, self._view(problem, state, feed, k, moves=True))
+                found.append(gradients(fit + self._prior(problem, state, "valid"), moving(state)))
+            else:
+                own, fit = self._second_order(problem, state, feed, train, search, k)
+                found.append(own)
+            judged.append(fit.detach())
+        self.move_belief(problem, state, found, feed)
+        fit = self._train(problem, state, feed, train, self.draws)
+        examples = train.y.shape[-1] * world.size()
+        passes = examples * (1 + self.draws * (1 if self.order == "first" else 4))
+        metrics = {"log_likelihood": -fit, "search_log_likelihood": -torch.stack(judged).mean(0)}
+        return Info(metrics, forward=passes, backward=passes)
+
+    def _train(self, problem: Problem, state: State, feed: Feed, batch: Batch, k: int) -> Tensor:
+        """One step of w under the belief of now; gives the loss before it."""
+        fit = loss(problem, batch, self._view(problem, state, feed, k, moves=False))
+        self.move_weights(state, gradients(fit, list(state.weights.values())), feed.rates["weights"])
+        return fit.detach()
+
+    def _prior(self, problem: Problem, state: State, split: str) -> Tensor | float:
+        return prior_loss(problem, self.distribution(problem.space, state.belief), len(problem.data[split]))
+
+    def _second_order(
+        self, problem: Problem, state: State, feed: Feed, train: Batch, search: Batch, k: int
+    ) -> tuple[Gradients, Tensor]:
+        """The gradient of the validation loss after one step of w (3.11), its mixed part by central difference (3.12).
+
+        w' = w - rate (momentum v + dL/dw + decay w), as the DARTS code looks ahead. Belief is drawn once for all of it.
+        """
+        weights, rate = list(state.weights.values()), feed.rates["weights"]
+        before = Snapshot([*weights, *state.buffers.values()])
+        ahead = gradients(loss(problem, train, self._view(problem, state, feed, k, moves=False)), weights)
+        with torch.no_grad():
+            for name, weight, slope in zip(state.weights, weights, ahead, strict=True):
+                momentum = self.momentum * state.optimiser[f"weights.{name}"]
+                weight.sub_(rate * (momentum + slope + self.weight_decay * weight))
+        judged = loss(problem, search, self._view(problem, state, feed, k, moves=True))
+        movable = moving(state)
+        found = gradients(judged + self._prior(problem, state, "valid"), [*movable, *weights])
+        direct, direction = found[: len(movable)], found[len(movable) :]
+        before.restore()
+
+        def train_gradients() -> Gradients:
+            return gradients(loss(problem, train, self._view(problem, state, feed, k, moves=True)), movable)
+
+        mixed = mixed_product(train_gradients, weights, direction)
+        before.restore()
+        return [d - rate * m for d, m in zip(direct, mixed, strict=True)], judged
+
+    def _rolled_out(self, problem: Problem, state: State, feed: Feed) -> Info:
+        """Algorithm 3: the T steps are made twice, and belief moves in between."""
+        weights, movable = list(state.weights.values()), moving(state)
+        batches = [self.batch(problem, feed, "train", k) for k in range(len(feed.batches["train"]))]
+        kept = [*weights, *state.buffers.values()]
+        if self.restore == "all":
+            kept += [value for name, value in state.optimiser.items() if name.startswith("weights.")]
+        before = Snapshot(kept)
+        summed = [torch.zeros_like(value, requires_grad=False) for value in movable]
+        for k, batch in enumerate(batches):
+            if self.objective == "sotl":
+                fit = loss(problem, batch, self._view(problem, state, feed, k, moves=True))
+                found = gradients(fit, [*movable, *weights])
+                self.move_weights(state, found[len(movable) :], feed.rates["weights"])
+            else:
+                self._train(problem, state, feed, batch, k)
+                search = self.batch(problem, feed, "search", k % len(feed.batches["search"]))
+                view = self._view(problem, state, feed, len(batches) + k, moves=True)
+                found = gradients(loss(problem, search, view), movable)
+            torch._foreach_add_(summed, found[: len(movable)])
+        before.restore()
+        prior = self._prior(problem, state, "train" if self.objective == "sotl" else "valid")
+        if isinstance(prior, Tensor):
+            torch._foreach_add_(summed, gradients(len(batches) * prior, movable))
+        self.move_belief(problem, state, [summed], feed)
+        fits = [self._train(problem, state, feed, batch, k) for k, batch in enumerate(batches)]
+        examples = batches[0].y.shape[-1] * world.size() * len(batches) * (3 if self.objective == "sovl" else 2)
+        return Info({"log_likelihood": -torch.stack(fits).mean(0)}, forward=examples, backward=examples)
+
+
+def moving(state: State) -> list[Tensor]:
+    """Belief's tensors that have gradients."""
+    return [value for value in state.belief.values() if value.requires_grad]
+
+
+def noise_of(feed: Feed, k: int) -> dict[str, Tensor]:
+    """Belief's noise of pass k, by the names of `Bilevel.noise`: [repeats, ...]."""
+    return {name.removeprefix("noise/"): v[:, k] for name, v in feed.draws.items() if name.startswith("noise/")}
+
+
+def mixed_product(belief_gradients: Callable[[], Gradients], weights: Gradients, direction: Gradients) -> Gradients:
+    """d2 L / d belief d w times a direction in w (3.12), by central difference; the weights are left moved.
+
+    The step is 0.01 over the direction's norm, each repeat's own.
+    """
+    squares = torch.stack([d.flatten(1).square().sum(1) if d.dim() > 1 else d.square() for d in direction])
+    size = 0.01 / squares.sum(0).sqrt()
+
+    def shifted(by: float) -> Gradients:
+        with torch.no_grad():
+            for weight, d in zip(weights, direction, strict=True):
+                weight.add_(by * _along(size, d) * d)
+        return belief_gradients()
+
+    above, below = shifted(1.0), shifted(-2.0)
+    return [(a - b) / (2 * _along(size, a)) for a, b in zip(above, below, strict=True)]
+
+
+def _along(values: Tensor, like: Tensor) -> Tensor:
+    """[repeats] so that it multiplies [repeats, ...]."""
+    return values.view(-1, *[1] * (like.dim() - 1))
+
+
+def first_logits(problem: Problem, streams: Sequence[Streams], scale: float = 1e-3) -> Tensor:
+    """Architecture parameters [repeats, simplices, longest], as DARTS draws them: `scale` times standard normal."""
+    shape = (len(problem.space.mixing), max(len(simplex) for simplex in problem.space.mixing))
+    drawn = torch.stack([torch.randn(shape, generator=s["architecture"]) for s in streams])
+    return (scale * drawn).to(problem.data["train"].y.device)
+
+
+def by_simplex(space: Space, weights: Tensor) -> Soft:
+    """Weights [repeats, simplices, longest] as a view."""
+    return Soft(tuple(weights[:, k, : len(simplex)] for k, simplex in enumerate(space.mixing)))
+
+
+def prior_loss(problem: Problem, belief: Distribution, examples: int) -> Tensor | float:
+    """-E[log prior], a share of `examples`, to be added to a mean loss."""
+    if problem.space.mixing != problem.space.decisions:
+        return 0.0
+    table = problem.prior.log_probs
+    return sum(-(p * table[k, : p.shape[-1]]).sum(-1) for k, p in enumerate(belief.centre())) / examples

@@ -1,0 +1,53 @@
+"""DrNAS: the mixture of every edge is drawn from a Dirichlet, whose concentration is learnt by pathwise gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from polyarch.distributions.base import Distribution
+from polyarch.distributions.categorical import masked
+from polyarch.distributions.dirichlet import Dirichlet, dirichlet_from_noise, dirichlet_noise
+from polyarch.distributions.reading import belief_over
+from polyarch.methods.base import Problem
+from polyarch.methods.bilevel import Bilevel, by_simplex, first_logits
+from polyarch.spaces.base import Soft, Space
+from polyarch.training.streams import Streams
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drnas(Bilevel):
+    """Learns a Dirichlet an edge; every pass mixes by a draw of it."""
+
+    name: ClassVar[str] = "drnas"
+
+    epochs: int = 100
+    """Passes over the training data (DrNAS on NAS-Bench-201)."""
+
+    def first_belief(self, problem: Problem, streams: Sequence[Streams]) -> dict[str, Tensor]:
+        """Beta is 1e-3 times standard normal: concentrations start near 1, the flat Dirichlet."""
+        return {"beta": first_logits(problem, streams).requires_grad_()}
+
+    def noise(self, problem: Problem, generator: torch.Generator, passes: int) -> dict[str, Tensor]:
+        """From which draws are made inside the step."""
+        longest = max(len(simplex) for simplex in problem.space.mixing)
+        return dirichlet_noise((passes, len(problem.space.mixing), longest), generator)
+
+    def mixture(self, space: Space, belief: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Soft:
+        """A draw of the weights."""
+        return by_simplex(space, dirichlet_from_noise(concentration(space, belief["beta"]), given))
+
+    def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
+        """The Dirichlet of every edge, from whose mean architectures are read out."""
+        return belief_over(space, Dirichlet(space.mixing, concentration(space, belief["beta"])))
+
+
+def concentration(space: Space, beta: Tensor) -> Tensor:
+    """elu(beta) + 1, positive everywhere; 0 for options that do not exist."""
+    exists = masked(torch.zeros_like(beta), space.mixing) == 0
+    return (F.elu(beta) + 1).masked_fill(~exists, 0)
