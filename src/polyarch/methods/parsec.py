@@ -9,34 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from polyarch.distributions.categorical import Categorical, masked
 from polyarch.errors import PolyarchError
-from polyarch.methods.base import Feed, FeedSpec, Info, Method, Problem, State, gradients
+from polyarch.methods.base import Feed, Info, Problem, State, gradients
+from polyarch.methods.sharing import WeightSharing
 from polyarch.settings import at_least, positive
 from polyarch.spaces.base import Hard, Space
 from polyarch.training import world
 from polyarch.training.judging import judged
-from polyarch.training.optimisers import adam, adam_buffers, check_sgd, clip, cosine, momentum_buffers, sgd
+from polyarch.training.optimisers import adam, adam_buffers, momentum_buffers
 from polyarch.training.streams import Streams
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parsec(Method):
+class Parsec(WeightSharing):
     """Learns weights on training data, and belief by how well sampled architectures fit validation data."""
 
     name: ClassVar[str] = "parsec"
 
-    stop: Literal["auto", "train", "valid", "never"] = "never"
-    """As for every method; the paper keeps the last state."""
     epochs: int = 100
     """Passes over the training data (section 4)."""
-    batch_size: int = 64
-    """Examples of a training batch and of a search batch, over all ranks (DARTS, which the paper follows)."""
     samples: int = 16
     """K, the architectures of a step (section 4; 8 was tried too)."""
     temperature: float = 1.0
@@ -44,47 +41,27 @@ class Parsec(Method):
     printed, and nearly picks a winner; `batch_size` is the mean's, and nearly weighs all alike."""
     belief_rate: float = 0.02
     """Learning rate of Adam, betas 0.5 and 0.999, on pi (section 4)."""
-    rate: float = 0.025
-    """First learning rate of the weights (DARTS)."""
-    last_rate: float = 0.001
-    """What it falls to along a cosine (DARTS)."""
-    momentum: float = 0.9
-    """Of the weights (DARTS)."""
-    weight_decay: float = 3e-4
-    """L2, on every weight (DARTS)."""
-    clip: float = 5.0
-    """Gradients of the weights are scaled down to this norm; 0 is never (DARTS)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         positive(self, "samples")
-        check_sgd(self.rate, self.momentum, 0)
-        for name in ("last_rate", "belief_rate", "weight_decay", "clip"):
-            at_least(name, getattr(self, name), 0)
+        at_least("belief_rate", self.belief_rate, 0)
         if not self.temperature > 0:
             raise PolyarchError(f"temperature must be positive, not {self.temperature}")
-
-    def feeds(self, problem: Problem) -> dict[str, FeedSpec]:
-        """A training batch for the weights, a search batch from validation data for the weights omega."""
-        if "valid" not in problem.data:
-            raise PolyarchError("parsec judges architectures on validation data; set valid (of the data) above 0")
-        size = min(self.batch_size, problem.train_size, len(problem.data["valid"]))
-        size -= size % world.size()
-        return {"train": FeedSpec("train", size), "search": FeedSpec("valid", size)}
 
     def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
         """Gumbel noise, from which belief makes K samples inside the step."""
         shape = (self.samples, *problem.prior.logits.shape)
         uniform = torch.rand(shape, generator=streams["architecture"]).clamp_min(torch.finfo(torch.float32).tiny)
-        return {"gumbel": -(-uniform.log()).log()}
+        return super().draw(problem, streams) | {"gumbel": -(-uniform.log()).log()}
 
     def rates(self, epoch: int) -> dict[str, float]:
         """See `Method.rates`."""
-        return {"weights": cosine(self.rate, epoch, self.epochs, self.last_rate), "belief": self.belief_rate}
+        return super().rates(epoch) | {"belief": self.belief_rate}
 
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Fresh weights; pi is uniform."""
-        problem.supernet.reset([s["init"] for s in streams])
+        self.start(problem, streams)
         logits = torch.zeros(problem.repeats, *problem.prior.logits.shape, device=problem.prior.logits.device)
         state = State.of(problem.supernet, {"logits": logits.requires_grad_()})
         state.optimiser = {**momentum_buffers(weights=state.weights), **adam_buffers(belief=state.belief)}
@@ -96,7 +73,7 @@ class Parsec(Method):
 
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
         """Algorithm 1: the same K samples and their weights omega move both."""
-        [train], [search] = feed.batches["train"], feed.batches["search"]
+        train, search = self.batch(problem, feed, "train"), self.batch(problem, feed, "search")
         problem.supernet.train()
         belief = self.distribution(problem.space, state.belief)
         choices = (belief.log_probs.detach().unsqueeze(1) + feed.draws["gumbel"]).argmax(-1)  # [repeats, K, decisions]
@@ -116,12 +93,7 @@ class Parsec(Method):
             fit = world.mean(problem.likelihood.log_likelihood(problem.supernet(train.x, view), train.y))
             torch._foreach_add_(found, gradients(-omega[:, k] * fit, weights))
             train_fit += omega[:, k] * fit.detach()
-        if self.clip:
-            clip(found, self.clip)
-        momenta = [state.optimiser[f"weights.{name}"] for name in state.weights]
-        sgd(
-            weights, found, momenta, rate=feed.rates["weights"], momentum=self.momentum, weight_decay=self.weight_decay
-        )  # fmt: skip
+        self.move_weights(state, found, feed.rates["weights"])
 
         # The prior speaks once for all examples that judge architectures, so here for the batch's share of them.
         prior = belief.expected(problem.prior.log_probs) * examples / len(problem.data["valid"])

@@ -10,14 +10,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from polyarch.architecture import Decision
 from polyarch.data.task import Split, Task
+from polyarch.distributions.priors import uniform
+from polyarch.distributions.reading import ReadOut
 from polyarch.errors import PolyarchError
 from polyarch.report.drawing import Array
 from polyarch.runs.results import BATCH, largest
 from polyarch.runs.run import WEIGHTS, Run
 from polyarch.spaces.graph import Graph
 from polyarch.spaces.only import certain
+from polyarch.spaces.supernets import sparse_picks
 from polyarch.training import checkpoints
+from polyarch.training.streams import Streams
 from polyarch.uncertainty.ensemble import Ensemble
 from polyarch.uncertainty.predictive import Predictive
 
@@ -74,16 +79,45 @@ def probs(run: Run) -> dict[str, Array]:
 
 def prior(run: Run) -> dict[str, Array]:
     """What was believed before the data was seen: for each decision [options]."""
-    return {name: p.double().numpy() for name, p in run.config.make_prior(run.space).probs().items()}
+    before = uniform(run.space.mixing) if is_read_out(run) else run.config.make_prior(run.space)
+    return {name: p.double().numpy() for name, p in before.probs().items()}
+
+
+def is_read_out(run: Run) -> bool:
+    """Whether belief is about the simplices that a space mixes, and architectures are read out of it."""
+    return isinstance(run.distribution, ReadOut)
+
+
+def simplices(run: Run) -> tuple[Decision, ...]:
+    """What belief is about."""
+    return run.space.mixing if is_read_out(run) else run.space.decisions
+
+
+def selected(run: Run) -> dict[str, list[int]]:
+    """The options of these that the selected architecture uses."""
+    if is_read_out(run):
+        picks = sparse_picks(run.space, run.architecture.choices)
+        return {name: [option for option, _ in pick] for name, pick in picks.items()}
+    return {d.name: [choice] for d, choice in zip(run.space.decisions, run.architecture.choices, strict=True)}
+
+
+def frequencies(run: Run, samples: int = 256) -> dict[str, list[float]]:
+    """How often belief takes each option of each decision; counted in samples where it is read out."""
+    if not is_read_out(run):
+        return {name: p.tolist() for name, p in probs(run).items()}
+    drawn = run.distribution.sample(samples, Streams(run.seed)["architecture"])
+    return {
+        d.name: (torch.bincount(drawn[:, k], minlength=len(d)) / samples).tolist()
+        for k, d in enumerate(run.space.decisions)
+    }
 
 
 def graphs(run: Run) -> list[Graph]:
     """Pictures of the selected architecture and, where belief was open, of belief."""
-    selected = run.space.graphs(certain(run.space, run.architecture))
-    found = [replace(graph, title=f"{graph.title}, selected") for graph in selected]
+    chosen = run.space.graphs(certain(run.space, run.architecture))
+    found = [replace(graph, title=f"{graph.title}, selected") for graph in chosen]
     if not is_point(run):
-        believed = run.space.graphs({name: p.tolist() for name, p in probs(run).items()})
-        found += [replace(graph, title=f"{graph.title}, belief") for graph in believed]
+        found += [replace(graph, title=f"{graph.title}, belief") for graph in run.space.graphs(frequencies(run))]
     return found
 
 

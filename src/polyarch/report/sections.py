@@ -46,9 +46,9 @@ def belief(story: Story) -> dict[str, Any] | None:
     probs = {name: np.stack([p[name] for p in found]) for name in found[0]}
     prior = evidence.prior(story.run)
     if not story.is_depth:
-        places = enumerate(story.run.space.decisions)
-        selected = {d.name: [run.architecture.choices[k] for run in story.runs] for k, d in places}
-        options = {d.name: d.options for d in story.run.space.decisions}
+        used = [evidence.selected(run) for run in story.runs]
+        selected = {name: [option for own in used for option in own[name]] for name in used[0]}
+        options = {d.name: d.options for d in evidence.simplices(story.run)}
         svg = figures.decisions(probs, prior, options, selected)
         return {"svg": svg, "rules": [], "notes": [], "fit": "", "cut": False}
     chosen = {rule: [run.selected(rule).choices[0] for run in story.runs] for rule in selection.RULES}
@@ -287,7 +287,7 @@ def _trained_along(story: Story) -> list[int]:
 def _python(story: Story) -> str:
     lines = [("import polyarch as pa", ""), (f"run = pa.open_run({str(story.run.folder)!r})", "")]
     if not story.is_point:
-        lines.append((f"run.distribution.probs()[{story.run.space.decisions[0].name!r}]", "belief"))
+        lines.append((f"run.distribution.probs()[{evidence.simplices(story.run)[0].name!r}]", "belief"))
     lines.append(("model = run.model()", "the selected network: a plain nn.Module on raw inputs"))
     if any(voice.pruned for voice in story.voices):
         lines.append(("ensemble = run.ensemble()", "the mixture; ensemble.output(x) predicts"))

@@ -19,6 +19,7 @@ from polyarch.data.files import FileSource
 from polyarch.data.splitting import make_task
 from polyarch.data.task import Split, Standardise, Task
 from polyarch.distributions.base import Distribution
+from polyarch.distributions.reading import ReadOut
 from polyarch.errors import PolyarchError
 from polyarch.runs.config import Config
 from polyarch.runs.files import read_json
@@ -151,7 +152,7 @@ class Run:
         if self.space.nested:
             small, weights = self.supernet().nested_members(architecture or self.architecture, self.distribution)
             return Ensemble(self.standardise(), Nested(small), weights, self.config.likelihood()).eval()
-        if self.space.count() <= members:
+        if self.space.count() <= members and not isinstance(self.distribution, ReadOut):
             choices = torch.cartesian_prod(*(torch.arange(len(d)) for d in self.space.decisions))
             choices = choices.reshape(-1, len(self.space.decisions))
             weights = self.distribution.log_prob(choices).exp()

@@ -90,8 +90,14 @@ class ExpectedCost:
 
 def expected_cost(space: Space, belief: Distribution, shape: TaskShape) -> ExpectedCost:
     """The cost that belief expects: exact, since decisions are independent and every option adds its own."""
+    probs = belief.probs()
+    if list(probs) != [d.name for d in space.decisions]:
+        raise PolyarchError(
+            f"architectures of {space.name!r} are read out of this belief, so their cost has no expectation in closed "
+            "form; sample architectures and average space.cost"
+        )
     table = space.cost_table(shape)
-    used = space.usage(belief.probs())
+    used = space.usage(probs)
 
     def expected(part: str) -> Tensor:
         whole = torch.full_like(used[0][..., 0], getattr(table.base, part), dtype=torch.float64)
