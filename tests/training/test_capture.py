@@ -36,6 +36,12 @@ SEARCHES = {
     "cells": (CELLS, pa.methods.Parsec(epochs=2, samples=2), 2),
     "genotypes": (DARTS, pa.methods.Parsec(epochs=1, samples=2), 1),
     "one-shot": (pa.spaces.NasBench1Shot1(channels=2, cells=3), pa.methods.Parsec(epochs=1, samples=2), 1),
+    "darts": (CELLS, pa.methods.Darts(epochs=1, crop=1, flip=True), 2),
+    "darts, second order": (CELLS, pa.methods.Darts(epochs=1, order="second"), 1),
+    "sotl": (CELLS, pa.methods.Darts(epochs=1, objective="sotl", steps=4), 1),
+    "sovl": (CELLS, pa.methods.Darts(epochs=1, objective="sovl", steps=3), 1),
+    "gdas": (DARTS, pa.methods.Gdas(epochs=1), 1),
+    "drnas": (CELLS, pa.methods.Drnas(epochs=1), 1),
     "own module": (pa.ModuleSpace("torch_choices:Network"), pa.methods.Parsec(epochs=2, samples=2), 1),
 }
 OWN = """

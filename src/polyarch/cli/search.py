@@ -37,12 +37,16 @@ def search(
         str, typer.Option("--baselines", metavar="D,D,...", help="Also train networks of these fixed depths.")
     ] = "",
     device: Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda. [default: auto]")] = None,
+    init_from: Annotated[
+        Path | None, typer.Option("--init-from", metavar="RUN", help="Start from the belief that another run learnt.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")] = False,
     settings: Set = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
     """Learn a distribution over architectures and the weights that go with it, and write a report."""
     flags = {"space": space, "method": method, "data": data, "seed": seed, "repeats": repeats, "device": device}
+    flags |= {"init_from": str(init_from.resolve()) if init_from else None}
     with interruptible(out, baselines):
         begin_or_go_on = go_on if resume else _begin
         begin_or_go_on(out, flags, settings, _depths(baselines))
@@ -80,6 +84,7 @@ def _begin(out: Path, flags: dict[str, Any], settings: list[str], depths: list[i
             prior=chosen.search.prior or None,
             select=chosen.search.select,
             device=flags["device"] or "auto",
+            init_from=flags["init_from"],
             watch=watch,
         )
     _train_baselines(out, baselines)
@@ -195,9 +200,9 @@ def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], setting
         if asked != has:
             raise PolyarchError(f"{flag} conflicts with the run in {out}, which has {has}; leave it out")
 
-    for name in ("seed", "repeats", "device"):
-        if flags[name] not in (None, "auto"):
-            check(f"--{name} {flags[name]}", flags[name], getattr(config, name))
+    for name in ("seed", "repeats", "device", "init_from"):
+        if flags.get(name) not in (None, "auto"):
+            check(f"--{name.replace('_', '-')} {flags[name]}", flags[name], getattr(config, name))
     source = config.data["source"] or {"data": None, "settings": {}}
     if flags["data"]:
         check(f"--data {flags['data']}", source_from(flags["data"], {}).text, source["data"])

@@ -44,6 +44,8 @@ class Config:
     versions: dict[str, str]
     inherit: str = ""
     """The folder of the run whose weights it starts from."""
+    init_from: str = ""
+    """The folder of the run whose belief it starts from."""
     format: int = FORMAT
 
     def write(self, folder: Path) -> None:

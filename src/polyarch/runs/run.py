@@ -71,8 +71,12 @@ class Run:
     @cached_property
     def distribution(self) -> Distribution:
         """What the search believes."""
-        belief = {n.partition("/")[2]: value for n, value in self._tensors.items() if n.startswith("belief/")}
-        return self.config.make_method().distribution(self.space, belief).repeat(0)
+        return self.config.make_method().distribution(self.space, self.belief).repeat(0)
+
+    @property
+    def belief(self) -> dict[str, Tensor]:
+        """The tensors that belief is made of, as `State.belief` has them."""
+        return {n.partition("/")[2]: value for n, value in self._tensors.items() if n.startswith("belief/")}
 
     @cached_property
     def architecture(self) -> Architecture:

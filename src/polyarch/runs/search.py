@@ -60,6 +60,7 @@ def search(
     select: str = "auto",
     device: str = "auto",
     inherit: str | Path | None = None,
+    init_from: str | Path | None = None,
     checkpoint_seconds: float = 10.0,
     watch: Watch | None = None,
 ) -> Run | list[Run]:
@@ -77,6 +78,8 @@ def search(
         device: `cpu`, `cuda`, or `auto`.
         inherit: the folder of a finished run; training one network (`Standalone`) starts from the weights that run
             gives its architecture.
+        init_from: the folder of a finished run of the same method and the same decisions; the search starts from the
+            belief learnt there, perhaps on a smaller network or on other data.
         checkpoint_seconds: at least so long between two checkpoints; killed, a search loses that much at most.
         watch: called with every evaluation.
 
@@ -100,6 +103,7 @@ def search(
         device=str(find_device(device)),
         versions=configs.versions(),
         inherit=str(Path(inherit).resolve()) if inherit else "",
+        init_from=str(Path(init_from).resolve()) if init_from else "",
     )
     config.make_prior(space)
     if config.prior != "uniform" and not method.takes_prior(space):
@@ -207,7 +211,24 @@ def _streams(config: Config) -> list[Streams]:
 def _first(config: Config, task: Task) -> Loop:
     """The first stage, from fresh weights or from those that are inherited."""
     previous = _inherited(config) if config.inherit else None
-    return _prepare(config, task, Progress(), _streams(config), previous)
+    belief = _learnt(config) if config.init_from else None
+    return _prepare(config, task, Progress(), _streams(config), previous, belief)
+
+
+def _learnt(config: Config) -> dict[str, Tensor]:
+    """The belief of another run, as tensors of this one's."""
+    run = open_run(config.init_from)
+    for what, own, other in (
+        ("space", config.space["signature"], run.config.space["signature"]),
+        ("method", config.method["name"], run.config.method["name"]),
+    ):
+        if own != other:
+            raise PolyarchError(
+                f"{config.init_from} is a run of another {what} ({getattr(run.config, what)['name']}); belief can only "
+                f"come from one of {getattr(config, what)['name']}"
+                f"{' with the same decisions and options' if what == 'space' else ''}"
+            )
+    return run.belief
 
 
 def _inherited(config: Config) -> State:
@@ -221,12 +242,23 @@ def _inherited(config: Config) -> State:
     return State(weights=tensors, buffers=tensors, belief={})
 
 
-def _prepare(config: Config, task: Task, progress: Progress, streams: list[Streams], previous: State | None) -> Loop:
-    """The stage that `progress` is in, as it begins; nothing is written yet."""
+def _prepare(
+    config: Config,
+    task: Task,
+    progress: Progress,
+    streams: list[Streams],
+    previous: State | None,
+    belief: Mapping[str, Tensor] | None = None,
+) -> Loop:
+    """The stage that `progress` is in, as it begins, with another run's belief if given; nothing is written yet."""
     method = config.make_method()
     stage = method.stages(config.make_space())[progress.stage]
     problem = make_problem(config, stage.space, task, torch.device(config.device))
     state = method.init(problem, streams, previous)
+    if belief is not None:
+        with torch.no_grad():
+            for name, value in state.belief.items():
+                value.copy_(belief[name].expand_as(value))
     return Loop(method, problem, state, streams, progress, stage.epochs)
 
 
