@@ -24,6 +24,9 @@ class Sensitivity(Score):
     larger_is_better: ClassVar[bool] = True  # CHANGE
     # CHANGE: one sentence for a person.
     meaning: ClassVar[str] = "Root mean square of d(sum of outputs) / d(input) at initialisation, on random inputs."
+    # CHANGE: another sentence, on what judging one candidate takes.
+    cost: ClassVar[str] = "A forward and a backward pass of a few inputs, a few times."
+    # CHANGE: a score that asks for data or trained weights says so: needs = frozenset({"data", "weights"}).
 
     # CHANGE: a field is a setting, the text under it its help.
     inputs: int = 16
@@ -45,8 +48,10 @@ class Sensitivity(Score):
     def _judge(self, candidate: Candidate, seeds: Sequence[int]) -> float:
         """CHANGE: one candidate's number; it must be finite.
 
-        `candidate.fresh(generator)` is an untrained network, `candidate.inherited()` a copy with the supernet's weights
-        (where there is one), `candidate.cost()` its parameters and multiply-accumulates. All three are yours to change.
+        `candidate.fresh(generator)` is an untrained network; `candidate.cost()` has its parameters and
+        multiply-accumulates. A score that needs weights calls `candidate.inherited()`, a copy with the supernet's; one
+        that needs data has a batch in `candidate.data` and its loss by `candidate.loss(network)`. Networks are yours to
+        change.
         """
         total = 0.0
         for seed in seeds:

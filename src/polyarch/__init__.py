@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from polyarch import data, distributions, methods, selection, spaces, tables, uncertainty
+    from polyarch import data, distributions, methods, scores, selection, spaces, tables, uncertainty
     from polyarch.architecture import Architecture, Decision
     from polyarch.errors import PolyarchError
     from polyarch.runs.run import Run, open_run
@@ -26,6 +26,7 @@ __all__ = [
     "distributions",
     "methods",
     "open_run",
+    "scores",
     "search",
     "selection",
     "spaces",

@@ -123,6 +123,10 @@ METHODS |= {
 }
 SCORES = {
     "parameters": Entry("polyarch.scores.parameters:Parameters", "how many parameters a candidate has"),
+    "macs": Entry("polyarch.scores.macs:Macs", "how many multiply-accumulates it takes"),
+    "synflow": Entry("polyarch.scores.synflow:SynFlow", "what flows through its first weights; needs no data"),
+    "snip": Entry("polyarch.scores.snip:Snip", "how strongly the loss depends on its first weights"),
+    "grasp": Entry("polyarch.scores.grasp:Grasp", "what its first weights do for the flow of gradients"),
 }
 KINDS = {"space": SPACES, "method": METHODS, "score": SCORES}
 

@@ -13,6 +13,7 @@ from polyarch.data.loading import source_for, source_from
 from polyarch.data.source import Source
 from polyarch.errors import PolyarchError, unknown
 from polyarch.methods.base import Method
+from polyarch.scores.base import Score
 from polyarch.settings import Setting, parsed, settings_of
 from polyarch.spaces.base import Space
 
@@ -72,7 +73,7 @@ def make_space(name: str, assignments: Sequence[str]) -> Space:
 
 def find(kind: str, name: str) -> tuple[type[Any], dict[str, Any]]:
     """The class and preset settings behind a name; what a class of one's own lacks is said in words."""
-    wanted = {"space": Space, "method": Method}[kind]
+    wanted = {"space": Space, "method": Method, "score": Score}[kind]
     found, preset = catalogue.find(kind, name)
     if not issubclass(found, wanted) or not is_dataclass(found) or isabstract(found):
         raise PolyarchError(

@@ -16,6 +16,7 @@ from polyarch.cli.listing import list_all
 from polyarch.cli.predict import predict
 from polyarch.cli.report import report
 from polyarch.cli.search import search
+from polyarch.cli.select import select
 from polyarch.cli.show import show
 from polyarch.cli.train import train
 from polyarch.errors import PolyarchError
@@ -28,7 +29,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("list")(list_all)
-for verb in (doctor, cost, search, show, train, evaluate, predict, report):
+for verb in (doctor, cost, search, show, select, train, evaluate, predict, report):
     app.command()(verb)
 app.add_typer(table.app)
 

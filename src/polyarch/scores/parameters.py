@@ -19,6 +19,7 @@ class Parameters(Score):
     name: ClassVar[str] = "parameters"
     larger_is_better: ClassVar[bool] = True
     meaning: ClassVar[str] = "Number of trained parameters; in many spaces larger networks are simply better."
+    cost: ClassVar[str] = "A count; no network is run on data."
 
     def __call__(self, candidates: Sequence[Candidate], generator: torch.Generator) -> Tensor:
         """See `Score.__call__`; draws nothing."""

@@ -1,0 +1,69 @@
+"""`polyarch select`: an architecture from what a run believes, by a score."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from polyarch.cli.options import Json, RunFolder
+
+if TYPE_CHECKING:
+    from polyarch.scores.base import Score
+    from polyarch.scores.sampling import Judged, Sample
+
+
+def select(
+    run: RunFolder,
+    by: Annotated[str, typer.Option("--by", metavar="SCORE", help="See `polyarch list`; or package.module:Class.")],
+    sample: Annotated[int, typer.Option("--sample", min=1, help="How many architectures to draw.")] = 100,
+    seed: Annotated[int, typer.Option("--seed", help="Of the draw, the batch of data and the first weights.")] = 0,
+    top: Annotated[int, typer.Option("--top", min=1, help="How many of the best to print.")] = 5,
+    as_json: Json = False,
+) -> None:
+    """Draw architectures from belief, judge them by a score without training, and print the best."""
+    from polyarch.cli.choices import find
+    from polyarch.runs.run import open_run
+    from polyarch.scores.sampling import sample_and_score
+
+    cls, preset = find("score", by)
+    score = cls(**preset)
+    found = sample_and_score(open_run(run), score, sample, seed)
+    if not as_json:
+        _show(found, score, top)
+        return
+    said = {
+        "run": str(run),
+        "by": by,
+        "sampled": found.drawn,
+        "distinct": len(found.candidates),
+        "architecture": str(found.best.architecture),
+        "candidates": [_told(each) for each in found.candidates[:top]],
+        "argmax": _told(found.argmax),
+    }
+    print(json.dumps(said))
+
+
+def _told(judged: Judged) -> dict[str, Any]:
+    chance = {} if judged.log_prob is None else {"log_prob": judged.log_prob}
+    return {"architecture": str(judged.architecture), "score": judged.score, **chance}
+
+
+def _show(found: Sample, score: Score, top: int) -> None:
+    """Plain lines, the architecture last: it may be long, and a table would cut it."""
+    direction = "largest" if score.larger_is_better else "smallest"
+    print(f"{len(found.candidates)} different networks among {found.drawn} drawn, {direction} {score.name} first:")
+    with_chance = found.argmax.log_prob is not None
+    print(f"{score.name:>14}" + ("  probability" if with_chance else "") + "  architecture")
+    for judged in found.candidates[:top]:
+        print(_line(judged))
+    print("beside them the most probable architecture:")
+    print(_line(found.argmax))
+    print(f"\n{score.name}: {score.meaning}")
+
+
+def _line(judged: Judged) -> str:
+    chance = "" if judged.log_prob is None else f"  {math.exp(judged.log_prob):>11.3g}"
+    return f"{judged.score:>14.6g}{chance}  {judged.architecture}"
