@@ -80,6 +80,9 @@ METHODS |= {
     "darts": Entry("polyarch.methods.darts:Darts", "a mixture of operations an edge, by gradient"),
     "gdas": Entry("polyarch.methods.gdas:Gdas", "one drawn operation an edge, by straight-through gradients"),
     "drnas": Entry("polyarch.methods.drnas:Drnas", "a Dirichlet over operations an edge, by pathwise gradients"),
+    "balenas": Entry(
+        "polyarch.methods.balenas:Balenas", "a Gaussian over architecture parameters, by natural gradients"
+    ),
     "sotl-darts": Entry(
         "polyarch.methods.darts:Darts", "DARTS guided by the sum of training losses", {"objective": "sotl"}
     ),

@@ -14,7 +14,19 @@ PLAIN_SECONDS = 5.0
 
 @contextmanager
 def watching(title: str = "search") -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A function that takes every evaluation of a search and shows how far it is."""
+    """A function that takes every evaluation of a search, shows how far it is, and says if it collapses."""
+    said: set[str] = set()
+    with _showing(title) as show:
+
+        def watch(line: dict[str, Any]) -> None:
+            show(line)
+            say_collapse(line, said)
+
+        yield watch
+
+
+@contextmanager
+def _showing(title: str) -> Iterator[Callable[[dict[str, Any]], None]]:
     if not sys.stderr.isatty():
         yield _plain_lines(title)
         return
@@ -56,6 +68,19 @@ def _said(line: dict[str, Any]) -> str:
     shown = {"log_likelihood": "log-lik.", "accuracy": "accuracy", "squared_error": "squared error"}
     parts = [f"{label} {_mean(line[split][name]):.4f}" for name, label in shown.items() if name in line[split]]
     return f"{split} {', '.join(parts)}, entropy {_mean(line['entropy']):.2f}"
+
+
+def say_collapse(line: dict[str, Any], said: set[str]) -> None:
+    """Says on standard error, once a search, that the cell it would select is little more than skips."""
+    seen = line.get("watch", {})
+    if any(seen.get("collapsed", ())) and "collapse" not in said:
+        said.add("collapse")
+        share = max(seen["skip_share"])
+        print(
+            f"polyarch: epoch {line['epoch']}: {share:.0%} of the operations that would be selected are skips: the "
+            "search is collapsing; stop it earlier, or try objective=sotl, drnas or parsec",
+            file=sys.stderr,
+        )
 
 
 def _mean(values: list[float]) -> float:

@@ -1,5 +1,6 @@
 """How belief is learnt: one paper, one file."""
 
+from polyarch.methods.balenas import Balenas
 from polyarch.methods.base import Batch, Feed, Info, Method, Problem, Stage, State
 from polyarch.methods.darts import Darts
 from polyarch.methods.drnas import Drnas
@@ -10,6 +11,7 @@ from polyarch.methods.standalone import Standalone
 from polyarch.methods.variational_depth import VariationalDepth
 
 __all__ = [
+    "Balenas",
     "Batch",
     "Darts",
     "Drnas",

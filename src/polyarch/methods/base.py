@@ -222,6 +222,10 @@ class Method(ABC):
         the space is nested, else of the mode.
         """
 
+    def watch(self, problem: Problem, state: State) -> dict[str, Tensor]:
+        """What else is worth watching at an evaluation: tensors [repeats]; nothing by default."""
+        return {}
+
     def settings(self) -> dict[str, Any]:
         """The fields as a plain dictionary."""
         return asdict(self)

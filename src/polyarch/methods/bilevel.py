@@ -116,6 +116,11 @@ class Bilevel(WeightSharing, ABC):
 
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Fresh weights and belief."""
+        if Soft not in problem.supernet.views:
+            raise PolyarchError(
+                f"{self.name} mixes operations, and the space {problem.space.name!r} has no mixture of its options; "
+                "use parsec, which runs one architecture at a time"
+            )
         self.start(problem, streams)
         self._say_if_shorter(problem)
         state = State.of(problem.supernet, self.first_belief(problem, streams))
@@ -240,7 +245,8 @@ def mixed_product(belief_gradients: Callable[[], Gradients], weights: Gradients,
     The step is 0.01 over the direction's norm, each repeat's own.
     """
     squares = torch.stack([d.flatten(1).square().sum(1) if d.dim() > 1 else d.square() for d in direction])
-    size = 0.01 / squares.sum(0).sqrt()
+    # Where a validation batch is fitted perfectly the direction is 0 or nearly, and so is the product.
+    size = 0.01 / squares.sum(0).sqrt().clamp_min(1e-12)
 
     def shifted(by: float) -> Gradients:
         with torch.no_grad():

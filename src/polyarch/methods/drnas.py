@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from polyarch.distributions.base import Distribution
@@ -50,4 +49,5 @@ class Drnas(Bilevel):
 def concentration(space: Space, beta: Tensor) -> Tensor:
     """elu(beta) + 1, positive everywhere; 0 for options that do not exist."""
     exists = masked(torch.zeros_like(beta), space.mixing) == 0
-    return (F.elu(beta) + 1).masked_fill(~exists, 0)
+    # Not torch's elu, whose -1 + exp(beta) rounds to -1 where beta is below -17.
+    return (beta.clamp_max(0).exp() + beta.relu()).masked_fill(~exists, 0)

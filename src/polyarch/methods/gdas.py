@@ -61,8 +61,9 @@ class Gdas(Bilevel):
         logits = masked(belief["alpha"], space.mixing).log_softmax(-1)
         probs = ((logits + given["gumbel"]) / given["temperature"]).softmax(-1)
         hot = one_hot(probs.argmax(-1), probs.shape[-1])
-        # Operations that were not drawn have weight 0 and no gradient, as where they are not run at all.
-        return by_simplex(space, hot * (1 + probs - probs.detach()))
+        # Operations that were not drawn have weight 0 and no gradient, as where they are not run at all. The difference
+        # is taken first, so that the weight is 1 without rounding.
+        return by_simplex(space, hot * (1 + (probs - probs.detach())))
 
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
         """Softmax of alpha for every edge, from which architectures are read out."""

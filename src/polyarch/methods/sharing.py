@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
+from polyarch.architecture import Architecture
 from polyarch.errors import PolyarchError
 from polyarch.methods.base import Batch, Feed, FeedSpec, Method, Problem, State
 from polyarch.settings import at_least
-from polyarch.spaces.base import Hard, Soft, View
+from polyarch.spaces.base import Hard, Soft, Space, View
+from polyarch.spaces.only import certain
 from polyarch.training import world
 from polyarch.training.augment import Augment
 from polyarch.training.judging import judged
@@ -123,8 +126,31 @@ class WeightSharing(Method, ABC):
             found["objective"] = mixed["objective"]
         return found
 
+    def watch(self, problem: Problem, state: State) -> dict[str, Tensor]:
+        """Of the mode of a cell space: the share of skips among its operations, and its depth in edges."""
+        if not problem.space.has_cells:
+            return {}
+        modes = problem.space.decode(self.distribution(problem.space, state.belief).mode())
+        found = [collapse(problem.space, mode) for mode in modes]
+        return {name: torch.tensor([own[name] for own in found]) for name in found[0]}
+
     def _augment(self) -> Augment:
         return Augment(self.crop, self.flip, self.cutout)
+
+
+def collapse(space: Space, architecture: Architecture) -> dict[str, float]:
+    """How far an architecture has collapsed.
+
+    Its first cell's `cell_depth`, the `skip_share` of its operations, and whether that is more than the space bears
+    (`collapsed`, 1 or 0).
+    """
+    cell = space.graphs(certain(space, architecture))[0]
+    operations = [edge.label for edge in cell.edges if edge.label]
+    found = {"cell_depth": float(cell.depth())}
+    if operations:
+        share = sum(label.startswith("skip") for label in operations) / len(operations)
+        found |= {"skip_share": share, "collapsed": float(share > space.most_skips)}
+    return found
 
 
 def loss(problem: Problem, batch: Batch, view: View) -> Tensor:

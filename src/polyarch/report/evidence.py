@@ -61,8 +61,8 @@ def course(run: Run) -> Course:
         entropy=_column(line["entropy"] for line in lines),
         values={
             split: {name: _column(line[split][name] for line in lines) for name in lines[-1][split]}
-            for split in ("step", "train", "valid")
-            if split in lines[-1]
+            for split in ("step", "train", "valid", "watch")
+            if lines[-1].get(split)
         },
         kept=int(numbers.get("best_epoch") or lines[-1]["epoch"]),
     )

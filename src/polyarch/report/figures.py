@@ -370,19 +370,19 @@ class CurvePanel:
     percent: bool = False
 
 
-def curves(courses: Sequence[Course], panels: Sequence[CurvePanel]) -> Markup:
-    """What was measured over the epochs, one line a run; the kept epoch is marked."""
+def curves(courses: Sequence[Course], panels: Sequence[CurvePanel], name: str = "curves") -> Markup:
+    """What was measured over the epochs, one line a run; the kept epoch is marked. `name` is the figure's in a page."""
     with style():
         figure = Figure(figsize=(WIDTH, 2.9))
         row = figure.subplots(1, len(panels), squeeze=False)[0]
         figure.subplots_adjust(0.055, 0.16, 0.945, 0.88, wspace=0.4)
         for axes, panel in zip(row, panels, strict=True):
             _curve_panel(axes, courses, panel)
-        return to_svg(figure, "curves")
+        return to_svg(figure, name)
 
 
 def _curve_panel(axes: Axes, courses: Sequence[Course], panel: CurvePanel) -> None:
-    colours = {"step": MUTED, "train": GREEN, "valid": BLUE}
+    colours = {"step": MUTED, "train": GREEN, "valid": BLUE, "watch": BLUE}
     grid(axes)
     ends, seen = [], list[Array]()
     for line in panel.lines:

@@ -25,6 +25,7 @@ SECTIONS = {
     "belief": ("Belief", sections.belief),
     "course": ("Course", sections.course),
     "curves": ("Training", sections.curves),
+    "watched": ("Watched", sections.watched),
     "calibration": ("Calibration", sections.calibration),
     "maps": ("Functions", sections.maps),
     "gallery": ("Hard cases", sections.gallery),

@@ -174,6 +174,35 @@ def curves(story: Story) -> dict[str, Any] | None:
     }
 
 
+WATCHED = {
+    "cell_depth": ("depth of the cell, edges", False),
+    "skip_share": ("skips among its operations", True),
+    "sigma": ("deviation of the logits", False),
+    "discretisation_gap": ("loss of the mode above the mixture's", False),
+    "effective_samples": ("effective samples", False),
+}
+"""What a method may watch, with its title and whether it is a share."""
+
+
+def watched(story: Story) -> dict[str, Any] | None:
+    """What else a search watched: signs of a collapse, and how sure belief is."""
+    values = story.courses[0].values
+    splits = [split for split in ("train", "valid", "step", "watch") if split in values]
+    homes = {name: split for name in WATCHED for split in splits if name in values[split]}
+    panels = [
+        figures.CurvePanel(WATCHED[name][0], [figures.Line(split, name, "")], percent=WATCHED[name][1])
+        for name, split in homes.items()
+    ]
+    if not panels or len(story.courses[0].epochs) < 2:
+        return None
+    collapsed = [c.values.get("watch", {}).get("collapsed") for c in story.courses]
+    return {
+        "svg": figures.curves(story.courses, panels, "watched"),
+        "collapsed": sum(bool(own[-1]) for own in collapsed if own is not None),
+        "runs": len(story.runs),
+    }
+
+
 def _objective(values: dict[str, dict[str, Array]], splits: Sequence[str], examples: int) -> list[figures.CurvePanel]:
     """What is climbed, per training example; nothing where that is the log-likelihood, which has a panel."""
     lines = [figures.Line(s, "objective", LABELS[s]) for s in splits if s != "step"]
@@ -186,7 +215,7 @@ def _objective(values: dict[str, dict[str, Array]], splits: Sequence[str], examp
 
 
 def _evaluated(values: dict[str, dict[str, Array]]) -> list[dict[str, Array]]:
-    return [found for split, found in values.items() if split != "step"]
+    return [found for split, found in values.items() if split in ("train", "valid")]
 
 
 def calibration(story: Story) -> dict[str, Any] | None:

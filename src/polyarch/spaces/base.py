@@ -154,6 +154,10 @@ class Space(ABC):
     name: ClassVar[str]
     nested: ClassVar[bool] = False
     """Whether it is one decision whose options contain each other, so that `All` answers for every one in one pass."""
+    has_cells: ClassVar[bool] = False
+    """Whether `graphs` are cells that a network repeats, so that their depth and their skips tell something."""
+    most_skips: ClassVar[float] = 1.0
+    """The share of skips among a cell's operations above which a search is said to have collapsed."""
 
     def __post_init__(self) -> None:
         check_types(self)

@@ -53,6 +53,8 @@ class Darts(Space):
     """Pairs of input and operation in two cells; texts are the community's `Genotype(...)`."""
 
     name: ClassVar[str] = "darts"
+    has_cells: ClassVar[bool] = True
+    most_skips: ClassVar[float] = 3 / 8
 
     channels: int = 16
     """C, the channels of a node in the first cells (DARTS: 16 in search, 36 in evaluation)."""

@@ -33,3 +33,15 @@ class Graph:
     title: str
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
+
+    def depth(self) -> int:
+        """Edges on the longest path to the last node that does something all the way: none leads nowhere."""
+        longest = {node.name: 0 for node in self.nodes}
+        reached = {e.target for e in self.edges}
+        alive = {node.name for node in self.nodes if node.name not in reached}
+        for node in self.nodes:
+            for edge in self.edges:
+                if edge.target == node.name and edge.source in alive and edge.label != "none":
+                    alive.add(node.name)
+                    longest[node.name] = max(longest[node.name], longest[edge.source] + 1)
+        return longest[self.nodes[-1].name]

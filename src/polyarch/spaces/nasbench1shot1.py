@@ -45,6 +45,7 @@ class NasBench1Shot1(Space):
     """
 
     name: ClassVar[str] = "nasbench1shot1"
+    has_cells: ClassVar[bool] = True
 
     sub_space: int = 1
     """1, 2 (four nodes) or 3 (five nodes)."""

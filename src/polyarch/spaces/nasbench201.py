@@ -38,6 +38,8 @@ class NasBench201(Space):
     """15,625 cells; texts are the benchmark's own strings."""
 
     name: ClassVar[str] = "nasbench201"
+    has_cells: ClassVar[bool] = True
+    most_skips: ClassVar[float] = 5 / 6
 
     channels: int = 16
     """C, the channels of the first stage (the benchmark: 16)."""

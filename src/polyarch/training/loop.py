@@ -181,6 +181,7 @@ class Loop:
             **{split: {name: v.tolist() for name, v in values.items()} for split, values in found.items()},
             "probs": {name: p.detach().tolist() for name, p in belief.probs().items()},
             "entropy": belief.entropy().detach().tolist(),
+            "watch": {name: value.tolist() for name, value in self.method.watch(self.problem, self.state).items()},
         }
 
     @torch.no_grad()

@@ -1,0 +1,155 @@
+"""BaLeNAS: Gaussian belief about architecture parameters, learnt by natural-gradient variational inference.
+
+Every edge mixes operations by the softmax of alpha ~ N(mean, deviation^2). Belief minimises the expected validation
+loss and the distance to a prior N(0, 1 / delta) (Eqs. 9 and 10), by gradients at drawn alpha; weights are trained at
+the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from polyarch.distributions.base import Distribution
+from polyarch.distributions.categorical import masked
+from polyarch.distributions.gaussian import GaussianLogits
+from polyarch.distributions.reading import belief_over
+from polyarch.errors import PolyarchError
+from polyarch.methods.base import Feed, Problem, State
+from polyarch.methods.bilevel import Bilevel, Gradients, by_simplex, first_logits, noise_of
+from polyarch.settings import at_least, positive
+from polyarch.spaces.base import Soft, Space
+from polyarch.training.natural import (
+    Posterior,
+    bayes_by_backprop,
+    curvature_by_noise,
+    deviation,
+    newton,
+    vadam,
+    vadam_printed,
+)
+from polyarch.training.streams import Streams
+
+
+@dataclass(frozen=True, kw_only=True)
+class Balenas(Bilevel):
+    """Learns a Gaussian an architecture parameter; its mean is read out."""
+
+    name: ClassVar[str] = "balenas"
+
+    update: Literal["vadam", "printed", "bayes-by-backprop", "von", "vprop"] = "vadam"
+    """How belief moves: variational Adam as in its library (`vadam`) or as `printed` (Eqs. 17 and 18), Eq. 7
+    (`bayes-by-backprop`), Eqs. 13 and 14 (`von`), or Eqs. 13 and 15 (`vprop`)."""
+    samples: int = 1
+    """How many alpha are drawn for one gradient of belief (the paper's code)."""
+    prior_precision: float = 1.0
+    """delta, the precision of the Gaussian prior around 0 (the library)."""
+    data_size: int = 0
+    """N, the number of examples that the prior is weighed against; 0 is the number of validation examples (the paper's
+    code: 25,000, half of CIFAR-10)."""
+    initial_precision: float = 1.0
+    """1 / deviation^2 before the first step, at least the prior's (the library)."""
+    belief_rate: float = 3e-4
+    """Learning rate of the mean; as printed also that of the curvature s, and of `bayes-by-backprop` that of both
+    parameters (the paper's code)."""
+    beta1: float = 0.5
+    """Of `vadam` the decay of the mean gradient, of `printed` the momentum gamma (the paper's code)."""
+    beta2: float = 0.999
+    """Of `vadam`, the decay of the curvature s (the paper's code)."""
+    belief_decay: float = 0.0
+    """Always 0; `prior_precision` takes its place."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(self, "samples")
+        at_least("data_size", self.data_size, 0)
+        if self.objective != "valid":
+            raise PolyarchError(f"balenas has objective=valid alone, not {self.objective}: Eq. 9 is of validation data")
+        if self.belief_decay:
+            raise PolyarchError(f"belief_decay is {self.belief_decay}; balenas has prior_precision in its place")
+        if not self.prior_precision > 0:
+            raise PolyarchError(f"prior_precision must be positive, not {self.prior_precision}")
+        at_least("initial_precision", self.initial_precision, self.prior_precision)
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise PolyarchError(f"{name} must be at least 0 and below 1, not {getattr(self, name)}")
+
+    @property
+    def draws(self) -> int:
+        """See `Bilevel.draws`."""
+        return self.samples
+
+    def first_belief(self, problem: Problem, streams: Sequence[Streams]) -> dict[str, Tensor]:
+        """The mean is 1e-3 times standard normal; the precision is 1 / deviation^2."""
+        mean = first_logits(problem, streams)
+        precision = torch.full_like(mean, self.initial_precision, dtype=torch.float64)
+        return {"mean": mean.requires_grad_(), "precision": precision}
+
+    def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
+        """Fresh weights and belief."""
+        state = super().init(problem, streams, previous)
+        # The curvature s is part of belief's precision.
+        del state.optimiser["belief.mean.second"]
+        return state
+
+    def noise(self, problem: Problem, generator: torch.Generator, passes: int) -> dict[str, Tensor]:
+        """Standard normal for every draw; 0 for the last pass, which trains the weights at the mean."""
+        shape = (len(problem.space.mixing), max(len(simplex) for simplex in problem.space.mixing))
+        drawn = torch.randn(passes - 1, *shape, generator=generator)
+        return {"normal": torch.cat([drawn, torch.zeros(1, *shape)])}
+
+    def mixture(self, space: Space, belief: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Soft:
+        """Softmax of a drawn alpha; its gradient in the mean is that in alpha."""
+        alpha = belief["mean"] + deviation(belief["precision"]) * given["normal"]
+        return by_simplex(space, masked(alpha, space.mixing).softmax(-1))
+
+    def move_belief(self, problem: Problem, state: State, found: Sequence[Gradients], feed: Feed) -> None:
+        """Moves mean and precision by the gradients at every drawn alpha."""
+        belief = Posterior(
+            mean=state.belief["mean"],
+            precision=state.belief["precision"],
+            data_size=float(self.data_size or len(problem.data["valid"])),
+            prior_precision=self.prior_precision,
+        )
+        gradients = torch.stack([gradient for [gradient] in found])  # [samples, repeats, simplices, longest]
+        noise = torch.stack([noise_of(feed, k)["normal"] for k in range(self.samples)])
+        mean, first, rate = gradients.mean(0), state.optimiser["belief.mean.first"], feed.rates["belief"]
+        match self.update:
+            case "vadam":
+                steps, betas = state.optimiser["belief.steps"], (self.beta1, self.beta2)
+                vadam(belief, gradients, first, steps, rate=rate, betas=betas)
+            case "printed":
+                vadam_printed(belief, mean, first, rate=rate, momentum=self.beta1)
+            case "von":
+                newton(belief, mean, curvature_by_noise(gradients, noise, belief.precision), rate=rate)
+            case "vprop":
+                newton(belief, mean, mean.square(), rate=rate)
+            case "bayes-by-backprop":
+                bayes_by_backprop(belief, gradients, noise, rate=rate)
+
+    def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
+        """The Gaussian of every edge's alpha, from whose mean architectures are read out."""
+        mean = masked(belief["mean"], space.mixing)
+        return belief_over(space, GaussianLogits(space.mixing, mean, existing_deviation(space, belief["precision"])))
+
+    def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
+        """As for every method that shares weights, and two more.
+
+        `sigma` is the mean deviation of alpha, `discretisation_gap` the loss of the mode less that of the mixture, both
+        with the shared weights (what Eq. 2 expands).
+        """
+        found = super().evaluate(problem, state, split)
+        total = existing_deviation(problem.space, state.belief["precision"]).sum((-1, -2))
+        found["sigma"] = total / sum(len(simplex) for simplex in problem.space.mixing)
+        found["discretisation_gap"] = found["supernet_log_likelihood"] - found["log_likelihood"]
+        return found
+
+
+def existing_deviation(space: Space, precision: Tensor) -> Tensor:
+    """The deviation of alpha, [repeats, simplices, longest]; 0 for options that do not exist."""
+    width = deviation(precision)
+    return width.masked_fill(masked(width, space.mixing) == -torch.inf, 0)

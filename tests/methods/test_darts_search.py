@@ -1,0 +1,81 @@
+"""Whole searches by DARTS and its relatives: their contract, and every kind of space."""
+
+import html
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import polyarch as pa
+from polyarch.distributions.reading import ReadOut
+from polyarch.methods import Darts, Drnas, Gdas
+from polyarch.report import write_report
+from polyarch.spaces import ModuleSpace
+from polyarch.testing import check_method
+
+CELLS = pa.spaces.NasBench201(channels=2, cells=1)
+
+
+class Images(nn.Module):
+    """A module of one's own, with a choice inside an option of another."""
+
+    def __init__(self):
+        super().__init__()
+        inner = pa.Choice("inner", {"relu": nn.ReLU(), "tanh": nn.Tanh()})
+        deep = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), inner)
+        self.block = pa.Choice("block", {"1x1": nn.Conv2d(1, 4, 1), "3x3": nn.Conv2d(1, 4, 3, padding=1), "deep": deep})
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(self.block(x).mean((-1, -2)))
+
+
+SPACES = {
+    "darts": pa.spaces.Darts(channels=2, layers=3),
+    "nasbench1shot1-1": pa.spaces.NasBench1Shot1(sub_space=1, channels=2, cells=3),
+    "module": ModuleSpace(Images),
+}
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    path, random = tmp_path_factory.mktemp("images") / "images.npz", np.random.default_rng(0)
+    np.savez(path, x=random.integers(0, 256, (40, 1, 6, 6), np.uint8), y=np.arange(40) % 3)
+    return pa.data.load(path, valid=0.4, test=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "ranks"),
+    [
+        ({}, True),
+        ({"order": "second"}, False),
+        ({"objective": "sotl", "steps": 3}, False),
+        ({"objective": "sovl", "steps": 3}, False),
+    ],
+    ids=["first", "second", "sotl", "sovl"],
+)
+def test_contract(tmp_path, images, settings, ranks):
+    check_method(Darts(epochs=2, batch_size=8, **settings), CELLS, images, tmp_path, ranks=ranks)
+
+
+@pytest.mark.parametrize("kind", [Darts, Gdas, Drnas])
+@pytest.mark.parametrize("name", SPACES)
+def test_a_search_on_every_space(tmp_path, images, kind, name):
+    space = SPACES[name]
+    run = pa.search(space, images, kind(epochs=1, batch_size=12), out=tmp_path / "run")
+    assert isinstance(run.distribution, ReadOut) == (space.mixing != space.decisions)
+    assert run.distribution.mode().tolist() == list(run.architecture.choices)
+    assert space.parse(run.architecture.text) == run.architecture
+    assert run.model()(images.valid.x).shape == (16, 3)
+    drawn = run.distribution.sample(5, torch.Generator().manual_seed(0))
+    assert len(space.decode(drawn)) == 5
+    line = run.history()[0]
+    # Where architectures are read out, what is learnt is about the simplices.
+    shown = {simplex.name: len(simplex) for simplex in space.mixing}
+    assert {simplex: len(probs) for simplex, probs in line["probs"].items()} == shown
+    assert {"log_likelihood", "accuracy", "supernet_log_likelihood", "supernet_accuracy"} <= line["valid"].keys()
+    if kind is Darts:  # a report looks at belief alone, and takes longer than the search
+        page = html.unescape(write_report(run, images).read_text())
+        assert run.architecture.text in page
+        assert all(option in page for option in space.mixing[0].options)
