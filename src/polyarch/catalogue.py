@@ -76,6 +76,7 @@ METHODS = {
         "polyarch.methods.fixed_depth:FixedDepth", "the same as the paper trains it on images", _LDN_IMAGES
     ),
 }
+_SOTL = {"objective": "sotl", "clip": 0.0}  # the thesis's code does not clip there
 METHODS |= {
     "darts": Entry("polyarch.methods.darts:Darts", "a mixture of operations an edge, by gradient"),
     "gdas": Entry("polyarch.methods.gdas:Gdas", "one drawn operation an edge, by straight-through gradients"),
@@ -83,16 +84,13 @@ METHODS |= {
     "balenas": Entry(
         "polyarch.methods.balenas:Balenas", "a Gaussian over architecture parameters, by natural gradients"
     ),
-    "sotl-darts": Entry(
-        "polyarch.methods.darts:Darts", "DARTS guided by the sum of training losses", {"objective": "sotl"}
-    ),
+    "sotl-darts": Entry("polyarch.methods.darts:Darts", "DARTS guided by the sum of training losses", _SOTL),
     "sovl-darts": Entry(
-        "polyarch.methods.darts:Darts", "DARTS guided by the sum of validation losses", {"objective": "sovl"}
+        "polyarch.methods.darts:Darts", "DARTS guided by the sum of validation losses", {**_SOTL, "objective": "sovl"}
     ),
-    "sotl-drnas": Entry(
-        "polyarch.methods.drnas:Drnas", "DrNAS guided by the sum of training losses", {"objective": "sotl"}
-    ),
+    "sotl-drnas": Entry("polyarch.methods.drnas:Drnas", "DrNAS guided by the sum of training losses", _SOTL),
     "parsec": Entry("polyarch.methods.parsec:Parsec", "a distribution over architectures by importance weights"),
+    "parsec-8": Entry("polyarch.methods.parsec:Parsec", "the same with K = 8 samples a step", {"samples": 8}),
 }
 _NASBENCH201 = {
     "stop": "never",
