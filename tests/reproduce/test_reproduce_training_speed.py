@@ -32,6 +32,13 @@ def bayes():
     return training_speed_evidence
 
 
+@pytest.fixture
+def fourier():
+    from reproduce import training_speed_fourier
+
+    return training_speed_fourier
+
+
 def call(speed, monkeypatch, *arguments):
     monkeypatch.setattr(sys, "argv", ["training_speed", *map(str, arguments)])
     speed.main()
@@ -108,24 +115,35 @@ def test_true_fixed_degree_has_the_lowest_sotl(speed):
 
 @pytest.mark.parametrize("definition", ["thesis", "code"])
 @pytest.mark.parametrize("true", [3, 5])
-def test_best_degree_against_ridge_regression(speed, definition, true):
+def test_best_degree_against_ridge_regression(fourier, definition, true):
     """The closed form assumes orthogonal features; here the weights are fitted to points, degree by degree."""
     from polyarch.spaces.fourier import features, gates
 
     angles = torch.linspace(-math.pi, math.pi, 401, dtype=torch.float64)[:-1, None]
-    columns = features(angles, speed.HIGHEST, speed.COLUMNS[definition])
-    used = speed.widened((torch.arange(speed.HIGHEST + 1) <= true).double(), columns.shape[1])
+    columns = features(angles, fourier.HIGHEST, fourier.COLUMNS[definition])
+    used = fourier.widened((torch.arange(fourier.HIGHEST + 1) <= true).double(), columns.shape[1])
     y = columns @ used
 
     def cost(degree):
-        gated = columns * speed.widened(gates(torch.tensor(degree, dtype=torch.float64), speed.HIGHEST), len(used))
-        precision = gated.T @ gated / len(y) + speed.WEIGHT_L2 * torch.eye(len(used), dtype=torch.float64)
+        gated = columns * fourier.widened(gates(torch.tensor(degree, dtype=torch.float64), fourier.HIGHEST), len(used))
+        precision = gated.T @ gated / len(y) + fourier.WEIGHT_L2 * torch.eye(len(used), dtype=torch.float64)
         weights = torch.linalg.solve(precision, gated.T @ y / len(y))
-        fit = (gated @ weights - y).square().mean() + speed.WEIGHT_L2 * weights.square().sum()
+        fit = (gated @ weights - y).square().mean() + fourier.WEIGHT_L2 * weights.square().sum()
         return (fit + 0.01 * degree**2).item()
 
     degrees = torch.linspace(true - 1.5, true + 1.5, 301).tolist()
-    assert speed.best_degree(definition, true, 0.01) == pytest.approx(min(degrees, key=cost), abs=0.01)
+    assert fourier.best_degree(definition, true, 0.01) == pytest.approx(min(degrees, key=cost), abs=0.01)
+
+
+def test_best_by_validation(fourier):
+    """On the training data itself it is the closed form; where validation wants more of a degree, it is above."""
+    train, valid = fourier.load_series("code", (3,), 1, fourier.HIGHEST)
+    x, y = train.one(0)
+    closed = fourier.best_degree("code", 3, 0.01)
+    assert fourier.best_by_validation((x, y), (x, y), 3, 0.01) == pytest.approx(closed, abs=0.01)
+    more = y + 0.02 * x[:, 5:7].sum(1)
+    assert fourier.best_by_validation((x, y), (x, more), 3, 0.01) > closed + 0.1
+    assert valid.one(0)[0].shape == (5000, 19)
 
 
 def test_learnt_degree_finds_the_truth(speed):
