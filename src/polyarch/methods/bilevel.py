@@ -23,6 +23,7 @@ from polyarch.methods.sharing import WeightSharing, loss
 from polyarch.settings import at_least, positive
 from polyarch.spaces.base import Soft, Space
 from polyarch.training import world
+from polyarch.training.curvature import hessian
 from polyarch.training.optimisers import adam, adam_buffers, momentum_buffers
 from polyarch.training.snapshots import Snapshot
 from polyarch.training.streams import Streams
@@ -44,6 +45,9 @@ class Bilevel(WeightSharing, ABC):
     restore: Literal["weights", "all"] = "weights"
     """What a roll-out puts back: weights and batch-norm statistics (the thesis's code, where momentum goes on), or the
     optimiser's state as well."""
+    curvature: bool = False
+    """Whether every evaluation also measures the architecture Hessian: its largest eigenvalue and its trace, exactly,
+    on one batch of the data that belief sees. It takes a pass back for every architecture parameter."""
     belief_rate: float = 3e-4
     """Learning rate of Adam, betas 0.5 and 0.999, on belief's parameters (DARTS)."""
     belief_decay: float = 1e-3
@@ -133,6 +137,25 @@ class Bilevel(WeightSharing, ABC):
         problem.supernet.train()
         run = self._one_batch if self.objective == "valid" else self._rolled_out
         return run(problem, state, feed)
+
+    def watch(self, problem: Problem, state: State) -> dict[str, Tensor]:
+        """See `WeightSharing.watch`; with `curvature`, also how sharp the loss is in belief's parameters."""
+        found = super().watch(problem, state)
+        if not self.curvature:
+            return found
+        [(name, value)] = [(name, value) for name, value in state.belief.items() if value.requires_grad]
+        batch = next(problem.passes("train" if self.objective == "sotl" else "valid", self.batch_size))
+        kept = Snapshot(state.buffers.values())
+        problem.supernet.train()
+
+        def at(point: Tensor) -> Tensor:
+            belief = self.distribution(problem.space, {**state.belief, name: point})
+            return loss(problem, batch, Soft(belief.centre()))
+
+        matrix = hessian(at, value)
+        kept.restore()
+        largest = torch.linalg.eigvalsh(matrix)[:, -1]
+        return found | {"hessian_eigenvalue": largest, "hessian_trace": matrix.diagonal(dim1=1, dim2=2).sum(-1)}
 
     def _say_if_shorter(self, problem: Problem) -> None:
         steps = self.feeds(problem)["train"].count

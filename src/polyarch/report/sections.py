@@ -177,6 +177,7 @@ def curves(story: Story) -> dict[str, Any] | None:
 WATCHED = {
     "cell_depth": ("depth of the cell, edges", False),
     "skip_share": ("skips among its operations", True),
+    "hessian_eigenvalue": ("largest eigenvalue of the Hessian", False),
     "sigma": ("deviation of the logits", False),
     "discretisation_gap": ("loss of the mode above the mixture's", False),
     "effective_samples": ("effective samples", False),
