@@ -1,9 +1,8 @@
-"""What methods have in common that train the shared weights of many architectures: the recipe for the weights."""
+"""What methods have in common that train the shared weights of many architectures."""
 
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,19 +11,18 @@ from torch import Tensor
 
 from polyarch.architecture import Architecture
 from polyarch.errors import PolyarchError
-from polyarch.methods.base import Batch, Feed, FeedSpec, Method, Problem, State
+from polyarch.methods.base import Batch, FeedSpec, Problem, State
+from polyarch.methods.recipe import Recipe
 from polyarch.settings import at_least
 from polyarch.spaces.base import Hard, Soft, Space, View
 from polyarch.spaces.only import certain
 from polyarch.training import world
-from polyarch.training.augment import Augment
 from polyarch.training.judging import judged
-from polyarch.training.optimisers import check_sgd, clip, cosine, sgd
-from polyarch.training.streams import Streams
+from polyarch.training.optimisers import cosine
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightSharing(Method, ABC):
+class WeightSharing(Recipe, ABC):
     """Trains shared weights on training data by the recipe of DARTS; how belief moves is each method's own."""
 
     stop: Literal["auto", "train", "valid", "never"] = "never"
@@ -33,31 +31,12 @@ class WeightSharing(Method, ABC):
     """Passes over the training data (DARTS)."""
     batch_size: int = 64
     """Examples of a training batch and of a search batch, over all ranks (DARTS)."""
-    rate: float = 0.025
-    """First learning rate of the weights (DARTS)."""
     last_rate: float = 0.001
-    """What it falls to along a cosine (DARTS)."""
-    momentum: float = 0.9
-    """Of the weights (DARTS)."""
-    nesterov: bool = False
-    """Nesterov's momentum (searches on NAS-Bench-201)."""
-    weight_decay: float = 3e-4
-    """L2, on every weight (DARTS; searches on NAS-Bench-201: 5e-4)."""
-    clip: float = 5.0
-    """Gradients of the weights are scaled down to this norm; 0 is never (DARTS)."""
-    crop: int = 0
-    """Images are padded with black by so many pixels and cropped at random, in both kinds of batches (DARTS: 4)."""
-    flip: bool = False
-    """Images are mirrored at random (DARTS)."""
-    cutout: int = 0
-    """Side of a square that is cut out of every image at random."""
+    """What the learning rate falls to along a cosine (DARTS)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_sgd(self.rate, self.momentum, 0)
-        for name in ("last_rate", "weight_decay", "clip"):
-            at_least(name, getattr(self, name), 0)
-        self._augment()
+        at_least("last_rate", self.last_rate, 0)
 
     def feeds(self, problem: Problem) -> dict[str, FeedSpec]:
         """A training batch for the weights, a search batch from validation data for belief."""
@@ -74,44 +53,6 @@ class WeightSharing(Method, ABC):
     def rates(self, epoch: int) -> dict[str, float]:
         """See `Method.rates`."""
         return {"weights": cosine(self.rate, epoch, self.epochs, self.last_rate)}
-
-    def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
-        """How the images of every batch are changed, under `FEED:NAME`."""
-        drawn: dict[str, Tensor] = {}
-        for feed, spec in self.feeds(problem).items():
-            found = self._augment().draw(problem.supernet.shape.input, spec.size * spec.count, streams["augment"])
-            drawn |= {f"{feed}:{name}": value for name, value in found.items()}
-        return drawn
-
-    def batch(self, problem: Problem, feed: Feed, name: str, k: int = 0) -> Batch:
-        """The k-th batch of a feed, its images changed as was drawn."""
-        batch = feed.batches[name][k]
-        size = batch.y.shape[-1] * world.size()
-        own = {
-            key.removeprefix(f"{name}:"): value[:, k * size : (k + 1) * size]
-            for key, value in feed.draws.items()
-            if key.startswith(f"{name}:")
-        }
-        return Batch(self._augment().apply(batch.x, own, problem.black), batch.y)
-
-    def start(self, problem: Problem, streams: Sequence[Streams]) -> None:
-        """Fresh weights; refuses images that cannot be changed as the settings say."""
-        self._augment().check(problem.supernet.shape.input)
-        problem.supernet.reset([s["init"] for s in streams])
-
-    def move_weights(self, state: State, gradients: list[Tensor], rate: Tensor) -> None:
-        """One step of momentum SGD."""
-        if self.clip:
-            clip(gradients, self.clip)
-        sgd(
-            list(state.weights.values()),
-            gradients,
-            [state.optimiser[f"weights.{name}"] for name in state.weights],
-            rate=rate,
-            momentum=self.momentum,
-            nesterov=self.nesterov,
-            weight_decay=self.weight_decay,
-        )
 
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
         """The mode's mean log-likelihood and everyday measure, with the shared weights; the objective is the mixture's.
@@ -133,9 +74,6 @@ class WeightSharing(Method, ABC):
         modes = problem.space.decode(self.distribution(problem.space, state.belief).mode())
         found = [collapse(problem.space, mode) for mode in modes]
         return {name: torch.tensor([own[name] for own in found]) for name in found[0]}
-
-    def _augment(self) -> Augment:
-        return Augment(self.crop, self.flip, self.cutout)
 
 
 def collapse(space: Space, architecture: Architecture) -> dict[str, float]:

@@ -14,19 +14,19 @@ from torch import Tensor
 
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
-from polyarch.methods.base import Feed, Info, Method, Problem, Stage, State, gradients
+from polyarch.methods.base import Feed, Info, Problem, Stage, State, gradients
+from polyarch.methods.recipe import Recipe
 from polyarch.settings import at_least
 from polyarch.spaces.base import Hard, Space
 from polyarch.spaces.only import Only
 from polyarch.training import world
-from polyarch.training.augment import Augment
 from polyarch.training.judging import judged
-from polyarch.training.optimisers import check_sgd, clip, cosine, momentum_buffers, sgd
+from polyarch.training.optimisers import cosine, momentum_buffers
 from polyarch.training.streams import Streams
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standalone(Method):
+class Standalone(Recipe):
     """Trains the network of one architecture: belief is a point mass."""
 
     name: ClassVar[str] = "standalone"
@@ -42,20 +42,10 @@ class Standalone(Method):
     """Examples a step, over all ranks; a last partial batch is dropped (DARTS: 96; NAS-Bench-201: 256)."""
     rate: float = 0.05
     """First learning rate; it falls to 0 along a cosine, epoch by epoch (DARTS: 0.025; NAS-Bench-201: 0.1)."""
-    momentum: float = 0.9
-    """Both protocols'."""
-    nesterov: bool = False
-    """Nesterov's momentum (NAS-Bench-201)."""
     weight_decay: float = 5e-4
     """L2, on every weight (NAS-Bench-201; DARTS: 3e-4)."""
     clip: float = 0.0
     """Gradients are scaled down to this norm; 0 is never (DARTS: 5)."""
-    crop: int = 0
-    """Images are padded with black by so many pixels and cropped at random (both protocols: 4)."""
-    flip: bool = False
-    """Images are mirrored at random (both protocols)."""
-    cutout: int = 0
-    """Side of a square that is cut out of every image at random (DARTS: 16)."""
     auxiliary: float = 0.0
     """Weight of the auxiliary tower's loss (DARTS: 0.4)."""
     drop_path: float = 0.0
@@ -63,12 +53,9 @@ class Standalone(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_sgd(self.rate, self.momentum, 0)
-        for name in ("weight_decay", "clip", "auxiliary"):
-            at_least(name, getattr(self, name), 0)
+        at_least("auxiliary", self.auxiliary, 0)
         if not 0 <= self.drop_path < 1:
             raise PolyarchError(f"drop_path is a probability below 1, not {self.drop_path}")
-        self._augment()
 
     def check(self, space: Space) -> None:
         """Raises when the architecture is none of the space's."""
@@ -84,7 +71,7 @@ class Standalone(Method):
     def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
         """How images are changed, and which edges are left out for which examples."""
         [spec] = self.feeds(problem).values()
-        drawn = self._augment().draw(problem.supernet.shape.input, spec.size, streams["augment"])
+        drawn = super().draw(problem, streams)
         if self.drop_path and problem.supernet.drop_paths:
             places = len(problem.supernet.drop_paths)
             drawn["drop_path"] = torch.rand(places, spec.size, generator=streams["noise"])
@@ -96,8 +83,7 @@ class Standalone(Method):
 
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Fresh weights, or those of `previous`."""
-        self._augment().check(problem.supernet.shape.input)
-        problem.supernet.reset([s["init"] for s in streams])
+        self.start(problem, streams)
         point = torch.zeros(problem.repeats, len(problem.space.decisions), 1, device=problem.data["train"].y.device)
         state = State.of(problem.supernet, {"logits": point})
         if previous is not None:
@@ -111,36 +97,21 @@ class Standalone(Method):
 
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
         """One step of gradient ascent on the mean log-likelihood, the auxiliary tower's added by weight."""
-        [batch] = feed.batches["train"]
+        batch = self.batch(problem, feed, "train")
         problem.supernet.train()
-        x = self._augment().apply(batch.x, feed.draws, problem.black)
-        output, *towers = problem.supernet.outputs(x, _view(problem), self._kept(problem, feed))
+        output, *towers = problem.supernet.outputs(batch.x, _view(problem), self._kept(problem, feed))
         fit = world.mean(problem.likelihood.log_likelihood(output, batch.y))
         objective = fit
         for tower in towers:
             objective = objective + self.auxiliary * world.mean(problem.likelihood.log_likelihood(tower, batch.y))
-        parameters = list(state.weights.values())
-        found = gradients(-objective, parameters)
-        if self.clip:
-            clip(found, self.clip)
-        sgd(
-            parameters,
-            found,
-            [state.optimiser[f"weights.{name}"] for name in state.weights],
-            rate=feed.rates["weights"],
-            momentum=self.momentum,
-            nesterov=self.nesterov,
-            weight_decay=self.weight_decay,
-        )
+        found = gradients(-objective, list(state.weights.values()))
+        self.move_weights(state, found, feed.rates["weights"])
         examples = batch.y.shape[-1] * world.size()
         return Info({"log_likelihood": fit.detach()}, forward=examples, backward=examples)
 
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
         """See `judged`."""
         return judged(problem, _view(problem), split)
-
-    def _augment(self) -> Augment:
-        return Augment(self.crop, self.flip, self.cutout)
 
     def _kept(self, problem: Problem, feed: Feed) -> Mapping[str, Tensor]:
         """Weights [repeats, batch] of every place that may be left out: 0, or 1 / (1 - rate)."""
