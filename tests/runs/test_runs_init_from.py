@@ -1,5 +1,6 @@
 """A search that starts from the belief of another."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -8,17 +9,19 @@ from polyarch import PolyarchError
 from polyarch.runs.search import resume
 
 SMALL, WIDER = (pa.spaces.NasBench201(channels=c, cells=1) for c in (2, 3))
-STILL = {"epochs": 1, "belief_rate": 0.0}  # belief stays where it starts
+STILL = {"epochs": 1, "batch_size": 8, "belief_rate": 0.0}  # belief stays where it starts
 
 
 @pytest.fixture(scope="module")
 def task():
-    return pa.data.load("digits")
+    random = np.random.default_rng(0)
+    x, y = random.integers(0, 256, (60, 1, 8, 8), np.uint8), np.arange(60) % 3
+    return pa.data.load((x, y), valid=0.3)
 
 
 @pytest.fixture(scope="module")
 def source(task, tmp_path_factory):
-    method = pa.methods.Parsec(epochs=1, samples=2)
+    method = pa.methods.Parsec(epochs=1, samples=2, batch_size=8)
     return pa.search(SMALL, task, method, out=tmp_path_factory.mktemp("source") / "run", device="cpu")
 
 
@@ -39,7 +42,7 @@ def test_probabilities_are_the_sources_exactly_on_a_wider_network(tmp_path, task
 
 def test_of_every_kind_of_belief(tmp_path, task):
     for method in (pa.methods.Darts, pa.methods.Drnas, pa.methods.Gdas):
-        first = pa.search(SMALL, task, method(epochs=1), out=tmp_path / method.name, device="cpu")
+        first = pa.search(SMALL, task, method(epochs=1, batch_size=8), out=tmp_path / method.name, device="cpu")
         still = method(**STILL)
         again = pa.search(
             WIDER, task, still, out=tmp_path / f"{method.name}-again", init_from=first.folder, device="cpu"

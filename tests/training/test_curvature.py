@@ -1,3 +1,4 @@
+import numpy as np
 import torch
 
 import polyarch as pa
@@ -30,11 +31,19 @@ def test_agrees_with_torch_on_a_function_that_is_not_quadratic():
 
 
 def test_a_search_may_watch_it(tmp_path):
-    task = pa.data.load("digits")
+    random = np.random.default_rng(0)
+    x, y = random.integers(0, 256, (60, 1, 8, 8), np.uint8), np.arange(60) % 3
+    task = pa.data.load((x, y), valid=0.3)
     space = pa.spaces.NasBench201(channels=2, cells=1)
     for method in (Darts, Drnas, Balenas):
         watched, plain = (
-            pa.search(space, task, method(epochs=1, curvature=c), out=tmp_path / f"{method.name}-{c}", device="cpu")
+            pa.search(
+                space,
+                task,
+                method(epochs=1, batch_size=8, curvature=c),
+                out=tmp_path / f"{method.name}-{c}",
+                device="cpu",
+            )
             for c in (True, False)
         )
         seen = watched.history()[-1]["watch"]
