@@ -37,7 +37,7 @@ def stepper(method: Method, task: Task, depth: int, repeats: int, device: torch.
     batches = {"train": [next(problem.passes("train", method.feeds(problem)["train"].size))]}
     rates = {name: torch.tensor(rate, device=device) for name, rate in method.rates(0).items()}
     feed = Feed(batches, {}, rates)
-    return CapturedStep(lambda: method.step(problem, state, feed), state.tensors(), device)
+    return CapturedStep(lambda: method.step(problem, state, feed), state.tensors(), device.type == "cuda")
 
 
 def image_task(examples: int = 128) -> Task:

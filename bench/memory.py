@@ -6,24 +6,32 @@ Prints one JSON line a space, in bytes, mean over architectures: activations (te
 the supernet run sparse and dense and of the network alone, and, apart, parameters, gradients and optimiser state
 (momentum) of both. The goal: sparse activations at most 1.1 times the network's own, and, in the DARTS space,
 independent of how many operations there are to choose from. Counted on tensors that have shapes but no memory.
+
+The last line is of whole steps of PARSEC with K = 16, of small networks and batches: the most activations it held at
+once, over the most that training any of its sixteen samples alone would hold. The goal is 1.1.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import polyarch as pa
 from polyarch.architecture import Architecture
 from polyarch.data.task import TaskShape
 from polyarch.distributions import uniform
 from polyarch.spaces import Darts, Hard, NasBench1Shot1, NasBench201, Space
 from polyarch.spaces.darts import S2_OPERATIONS
+from polyarch.training.rehearsal import prepare, standardised
 
+Form = Literal["sparse", "dense"]
+FORMS: tuple[Form, ...] = ("sparse", "dense")
 SHAPE = TaskShape((3, 32, 32), 10)
 SPACES: dict[str, Space] = {
     "nasbench201": NasBench201(),
@@ -82,6 +90,58 @@ def measured(space: Space, architectures: list[Architecture], batch: int) -> dic
     }
 
 
+class Held:
+    """A tensor that a backward pass will need; knows how many bytes all of them hold, and the most so far."""
+
+    now = most = 0
+    counts: ClassVar[dict[int, int]] = {}
+
+    def __init__(self, value: Tensor, own: Collection[int]) -> None:
+        self.value, self.key = value, value.untyped_storage().data_ptr()
+        self.counted = self.key not in own
+        if self.counted:
+            Held.counts[self.key] = Held.counts.get(self.key, 0) + 1
+            Held.now += value.untyped_storage().nbytes() * (Held.counts[self.key] == 1)
+            Held.most = max(Held.most, Held.now)
+
+    def __del__(self) -> None:
+        if self.counted:
+            Held.counts[self.key] -= 1
+            Held.now -= self.value.untyped_storage().nbytes() * (Held.counts[self.key] == 0)
+
+
+def peak(run: Callable[[], object], own: Collection[Tensor]) -> int:
+    """The most bytes held for backward passes at any time while `run` runs, beside tensors of its own."""
+    keys = {value.untyped_storage().data_ptr() for value in own}
+    Held.now = Held.most = 0
+    Held.counts.clear()
+    with torch.autograd.graph.saved_tensors_hooks(lambda value: Held(value, keys), lambda held: held.value):
+        run()
+    return Held.most
+
+
+def parsec(form: Form, samples: int = 16) -> float:
+    """Of one step, over training its largest sample alone."""
+    task = pa.data.load("digits")
+    space, method = NasBench201(channels=4, cells=1), pa.methods.Parsec(samples=samples, form=form, batch_size=16)
+    problem, state, feed = prepare(method, space, task, standardised(task), repeats=1)
+    batch = method.batch(problem, feed, "train")
+    belief = method.distribution(space, state.belief)
+    choices = (belief.log_probs.detach().unsqueeze(1) + feed.draws["gumbel"]).argmax(-1)[0]
+
+    def train_alone(network: nn.Module) -> None:
+        fit = problem.likelihood.log_likelihood(network(batch.x[0]), batch.y[0]).mean()
+        torch.autograd.grad(fit, list(network.parameters()))
+
+    alone = []
+    for architecture in space.decode(choices):
+        network = space.build(architecture, task.shape).train()
+        own = (*network.parameters(), *network.buffers(), batch.x, batch.y)
+        alone.append(peak(lambda n=network: train_alone(n), own))
+    held = (*state.tensors().values(), *feed.draws.values(), *(b.x for f in feed.batches.values() for b in f))
+    return peak(lambda: method.step(problem, state, feed), held) / max(alone)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=64)
@@ -96,6 +156,8 @@ def main() -> None:
         else:
             architectures = space.decode(uniform(space.decisions).sample(arguments.architectures, generator))
         print(json.dumps({"space": name, **measured(space, architectures, arguments.batch)}), flush=True)
+    ratios = {f"{form}_over_network": round(parsec(form), 3) for form in FORMS}
+    print(json.dumps({"step": "parsec, K = 16", **ratios}))
 
 
 if __name__ == "__main__":

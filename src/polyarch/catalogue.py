@@ -18,6 +18,8 @@ class Entry:
     path: str
     about: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    repeats: int = 1
+    """How many seeds `polyarch search` trains of a method where it is not told."""
 
 
 _LDN = {
@@ -44,6 +46,7 @@ SPACES = {
     "darts-parsec": Entry(
         "polyarch.spaces.darts:Darts", "the same as PARSEC has it, without the zero operation", {"operations": _PARSEC}
     ),
+    "darts-20": Entry("polyarch.spaces.darts:Darts", "the same in a network of 20 cells", {"layers": 20}),
     "darts-s2": Entry(
         "polyarch.spaces.darts:Darts", "the same with two operations, skip and 3x3 separable", {"operations": _S2}
     ),
@@ -77,6 +80,16 @@ METHODS = {
     ),
 }
 _SOTL = {"objective": "sotl", "clip": 0.0}  # the thesis's code does not clip there
+_SHORT = {"steps": 10, "batch_size": 32}  # section 4.3.1
+_EXACT = {"order": "exact", "steps": 7}
+_PDARTS = {
+    "progressive": "5:8:0.1,11:5:0.4,17:3:0.7",
+    "weights_only": 10,
+    "epochs": 25,
+    "batch_size": 96,
+    "last_rate": 0.0,
+    "belief_rate": 6e-4,
+}  # the authors' code, as documented
 METHODS |= {
     "darts": Entry("polyarch.methods.darts:Darts", "a mixture of operations an edge, by gradient"),
     "gdas": Entry("polyarch.methods.gdas:Gdas", "one drawn operation an edge, by straight-through gradients"),
@@ -88,9 +101,28 @@ METHODS |= {
     "sovl-darts": Entry(
         "polyarch.methods.darts:Darts", "DARTS guided by the sum of validation losses", {**_SOTL, "objective": "sovl"}
     ),
+    "sotl-darts-150": Entry(
+        "polyarch.methods.darts:Darts", "the same for 150 epochs (Table 4.6)", {**_SOTL, "epochs": 150}
+    ),
+    "sotl-darts-10": Entry(
+        "polyarch.methods.darts:Darts", "roll-outs of T = 10 batches of 32 (Table 4.7)", {**_SOTL, **_SHORT}
+    ),
+    "sotl-darts-exact": Entry(
+        "polyarch.methods.darts:Darts",
+        "the exact gradient through T = 7 steps",
+        {**_SOTL, "order": "exact", "steps": 7},
+    ),
+    "pdarts": Entry("polyarch.methods.darts:Darts", "DARTS in stages: deeper networks, fewer operations", _PDARTS),
+    "sotl-pdarts": Entry(
+        "polyarch.methods.darts:Darts", "the same guided by the sum of training losses", {**_PDARTS, **_SOTL}
+    ),
+    "balenas-pdarts": Entry(
+        "polyarch.methods.balenas:Balenas", "BaLeNAS in the stages of P-DARTS", {**_PDARTS, "belief_rate": 3e-4}
+    ),
     "sotl-drnas": Entry("polyarch.methods.drnas:Drnas", "DrNAS guided by the sum of training losses", _SOTL),
     "parsec": Entry("polyarch.methods.parsec:Parsec", "a distribution over architectures by importance weights"),
     "parsec-8": Entry("polyarch.methods.parsec:Parsec", "the same with K = 8 samples a step", {"samples": 8}),
+    "parsec-best-of-2": Entry("polyarch.methods.parsec:Parsec", "K = 16, the better of two seeds", {"samples": 16}, 2),
 }
 _NASBENCH201 = {
     "stop": "never",

@@ -19,7 +19,7 @@ from polyarch.methods.bilevel import mixed_product
 from polyarch.methods.sharing import loss
 from polyarch.spaces import ModuleSpace
 from polyarch.training.augment import Augment
-from polyarch.training.loop import Batches
+from polyarch.training.loop import Batches, Loop, Progress
 from polyarch.training.streams import Streams
 
 CELLS = pa.spaces.NasBench201(channels=2, cells=1)
@@ -321,16 +321,103 @@ def test_a_roll_out_longer_than_an_epoch(vectors, capsys):
     method = Darts(objective="sotl", steps=5, batch_size=8)
     _, _, feed = prepared(method, vectors)
     assert len(feed.batches["train"]) == 3
-    assert capsys.readouterr().err == "polyarch: an epoch has 3 batches, so roll-outs have 3 steps, not 5\n"
+    assert capsys.readouterr().err == "polyarch: an epoch has 3 batches: its last roll-out has 3 steps, not 5\n"
     prepared(replace(method, steps=3), vectors)
     prepared(Darts(batch_size=8), vectors)
     assert capsys.readouterr().err == ""
 
 
+def test_the_last_roll_out_takes_what_is_left_of_an_epoch(tmp_path, vectors, capsys):
+    """Three batches an epoch with T = 2: one roll-out of two steps and one of one, as by hand."""
+    method = Darts(objective="sotl", steps=2, batch_size=8, epochs=1, belief_rate=0.3, rate=0.2)
+    problem, state, _ = prepared(method, vectors)
+    hand = ByHand(method, state, 0)
+    streams = [Streams(3)]
+    loop = Loop(method, problem, state, streams, Progress(), 1)
+    assert loop.batches.counts == [2, 1]
+    order = torch.randperm(24, generator=Streams(3)["data"]).reshape(3, 8)
+    train = problem.data["train"]
+    steps = [(train.x[rows], train.y[rows]) for rows in order]
+    line = loop.epoch()
+    fits = []
+    for roll_out in (steps[:2], steps[2:]):
+        before, _ = hand.kept()
+        slopes = []
+        for batch in roll_out:
+            slopes.append(hand.slope(batch))
+            hand.train(batch)
+        hand.put_back(before)
+        hand.move_belief(sum(slopes))
+        for batch in roll_out:
+            fits.append(-hand.loss(batch).item())
+            hand.train(batch)
+    hand.agrees_with(state, 0)
+    assert line["step"]["log_likelihood"][0] == pytest.approx(sum(fits) / 3), "a mean over batches, not roll-outs"
+    assert line["forward"] == 2 * 24
+    assert capsys.readouterr().err == "polyarch: an epoch has 3 batches: its last roll-out has 1 steps, not 2\n"
+
+
+def test_belief_rests_while_weights_are_trained_alone(vectors):
+    for objective in ("valid", "sotl", "sovl"):
+        method = Darts(objective=objective, steps=2, batch_size=8, epochs=2, weights_only=1, belief_rate=0.3)
+        problem, state, _ = prepared(method, vectors)
+        loop = Loop(method, problem, state, [Streams(0)], Progress(), 2)
+        before = {name: value.detach().clone() for name, value in state.tensors().items()}
+        line = loop.epoch()
+        for name, value in state.tensors().items():
+            moves = name.startswith(("weights/", "buffers/", "optimiser/weights."))
+            assert moves or torch.equal(value, before[name]), "belief and its optimiser have not begun"
+        assert not torch.equal(state.weights["network.head.weight"], before["weights/network.head.weight"])
+        assert line["forward"] == 24, "and no validation batch is passed"
+        loop.epoch()
+        assert not torch.equal(state.belief["alpha"], before["belief/alpha"])
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_the_exact_gradient_is_that_of_the_sum_of_losses(vectors, nesterov):
+    """Against central differences of T steps of torch's own SGD, with momentum and decay."""
+    settings = {
+        "rate": 0.2,
+        "weight_decay": 0.05,
+        "nesterov": nesterov,
+        "clip": 0.0,
+        "batch_size": 8,
+        "belief_decay": 0,
+    }
+    method = Darts(objective="sotl", order="exact", steps=3, **settings)
+    problem, state, feed = prepared(method, vectors, repeats=2)
+    roll(state)
+    hands = [ByHand(method, state, repeat) for repeat in range(2)]
+    method.step(problem, state, feed)
+    for repeat, hand in enumerate(hands):
+        hand.clip = torch.inf
+        batches, kept = of_repeat(feed.batches["train"], repeat), hand.kept()
+
+        def summed(alpha, hand=hand, batches=batches, kept=kept):
+            hand.put_back(*kept)
+            hand.alpha.data.copy_(alpha)
+            total = 0.0
+            for batch in batches:
+                total += hand.loss(batch).item()
+                hand.train(batch)
+            return total
+
+        alpha, exact = hand.alpha.detach().clone(), torch.zeros(2, 3, dtype=torch.float64)
+        for place in ((0, 0), (0, 1), (1, 0), (1, 1), (1, 2)):
+            step = torch.zeros_like(alpha)
+            step[place] = 1e-5
+            exact[place] = (summed(alpha + step) - summed(alpha - step)) / 2e-5
+        assert torch.allclose(found_slopes(state)[repeat], exact, rtol=1e-4, atol=1e-7)
+    problem, state, feed = prepared(replace(method, order="first"), vectors, repeats=2)
+    roll(state)
+    replace(method, order="first").step(problem, state, feed)
+    assert not torch.allclose(found_slopes(state)[1], exact, rtol=0.05), "the first order is not exact"
+
+
 def test_it_is_said_once(tmp_path, vectors, capsys):
     method = Darts(objective="sotl", steps=5, batch_size=8, epochs=2)
     pa.search(SMALL, vectors, method, out=tmp_path / "run", repeats=2)
-    assert capsys.readouterr().err.count("roll-outs have 3 steps") == 1
+    assert capsys.readouterr().err.count("last roll-out has 3 steps") == 1
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -424,8 +511,13 @@ def test_vectors_cannot_be_mirrored(tmp_path, vectors):
     ("settings", "says"),
     [
         ({"steps": 0}, "steps is 0"),
-        ({"objective": "sotl", "order": "second"}, "order=second is for objective=valid"),
-        ({"objective": "sovl", "order": "second"}, "order=second is for objective=valid"),
+        ({"objective": "sotl", "order": "second"}, "order=second is not for objective=sotl"),
+        ({"objective": "sovl", "order": "second"}, "order=second is not for objective=sovl"),
+        ({"objective": "sovl", "order": "exact"}, "order=exact is not for objective=sovl"),
+        ({"order": "exact"}, "order=exact is not for objective=valid"),
+        ({"objective": "sotl", "order": "exact"}, "set clip=0"),
+        ({"weights_only": 5, "epochs": 5}, "weights_only is 5 of 5 epochs"),
+        ({"weights_only": -1}, "weights_only is -1"),
         ({"objective": "test"}, "value of .*objective"),
         ({"order": "third"}, "value of .*order"),
         ({"restore": "nothing"}, "value of .*restore"),

@@ -9,6 +9,7 @@ from torch import nn
 import polyarch as pa
 from polyarch.distributions import Dirichlet
 from polyarch.methods import Drnas
+from polyarch.methods.bilevel import open_logits
 from polyarch.methods.drnas import concentration
 from polyarch.spaces import ModuleSpace
 from polyarch.testing import check_method
@@ -80,7 +81,7 @@ def test_gradients_of_draws_are_those_of_their_mean(vectors):
 
 def test_concentrations_are_positive_and_those_of_no_option_zero():
     beta = torch.tensor([[[-30.0, 2.0, 5.0], [-17.5, 0.0, -1.0]]], requires_grad=True)
-    found = concentration(RAGGED, beta)
+    found = concentration(open_logits(RAGGED, {}, beta))
     exact = (F.elu(beta.detach().double()) + 1).float()
     exact[0, 0, 2] = 0
     assert torch.allclose(found, exact, rtol=1e-3, atol=0)

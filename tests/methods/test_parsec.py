@@ -148,7 +148,7 @@ def test_a_step_is_plain_sgd_on_the_sampled_networks(images, samples):
     method = Parsec(samples=samples, batch_size=8, clip=1.0, temperature=4.0)
     problem = problem_of(images, CELLS)
     loop = loop_of(method, problem)
-    state, loop.batches.steps = loop.state, 1
+    state, loop.batches.counts = loop.state, [1]
     networks, choices = [], []
     before = copy.deepcopy(problem.supernet)
     gumbel = method.draw(problem, Streams(0))["gumbel"]
@@ -231,7 +231,7 @@ def test_the_prior_speaks_once_for_all_examples_that_judge(line):
     found = []
     for prior in (None, peaked):
         loop = loop_of(Parsec(samples=2, batch_size=8), problem_of(line, Lines(), prior=prior))
-        loop.batches.steps = 1
+        loop.batches.counts = [1]
         loop.epoch()
         found.append(-2 * loop.state.optimiser["belief.logits.first"][0])
     logits = torch.zeros(2, 3, requires_grad=True)
@@ -250,8 +250,30 @@ def test_contract_on_lines(tmp_path, line):
     check_method(Parsec(samples=3, epochs=2, batch_size=8), Lines(), line, tmp_path)
 
 
-def test_contract_on_cells(tmp_path, images):
-    check_method(Parsec(samples=2, epochs=2, batch_size=8), CELLS, images, tmp_path, ranks=False)
+@pytest.mark.parametrize("form", ["sparse", "dense"])
+def test_contract_on_cells(tmp_path, images, form):
+    check_method(Parsec(samples=2, epochs=2, batch_size=8, form=form), CELLS, images, tmp_path, ranks=False)
+
+
+def test_both_forms_learn_the_same(images):
+    """And the sparse one runs the operations of its samples alone, of both repeats."""
+    ends, ran = {}, {"sparse": [], "dense": []}
+    for form in ran:
+        method = Parsec(samples=3, epochs=1, batch_size=8, form=form)
+        problem = problem_of(images, CELLS, repeats=2)
+        loop = loop_of(method, problem)
+        loop.batches.counts = [1]
+        for place in problem.supernet.places.values():
+            for option, module in enumerate(place.options):
+                module.register_forward_hook(lambda *_, form=form, key=(place.name, option): ran[form].append(key))
+        line = loop.epoch()
+        ends[form] = (loop.state.tensors(), line["step"])
+    assert len(ran["sparse"]) < len(ran["dense"]) / 2
+    for name, value in ends["dense"][0].items():
+        if not name.startswith("buffers/"):  # operations that do not run see no batch
+            assert torch.allclose(ends["sparse"][0][name], value, atol=1e-6), name
+    for name, value in ends["dense"][1].items():
+        assert ends["sparse"][1][name] == pytest.approx(value, rel=1e-5)
 
 
 def test_it_finds_the_line(tmp_path, line):
@@ -304,10 +326,10 @@ def test_a_shorter_feed_begins_again(line):
     """24 examples to train on are six batches of 4 an epoch; of 16 to judge by, the fifth is the first again."""
     problem = problem_of(line, Lines(), repeats=2)
     batches = Batches(problem, {"train": FeedSpec("train", 4), "search": FeedSpec("valid", 4)})
-    assert batches.steps == 6, "steps are counted on the first feed"
+    assert len(batches.counts) == 6, "steps are counted on the first feed"
     batches.shuffle([Streams(0), Streams(1)])
     seen = {"train": [], "search": []}
-    for step in range(batches.steps):
+    for step in range(len(batches.counts)):
         batches.fill(step)
         for name, found in seen.items():
             found.append(batches.places[name][0].x.flatten(1).tolist())
@@ -322,14 +344,14 @@ def test_a_shorter_feed_begins_again(line):
 def test_a_longer_feed_is_not_finished(line):
     problem = problem_of(line, Lines())
     batches = Batches(problem, {"search": FeedSpec("valid", 4), "train": FeedSpec("train", 4)})
-    assert batches.steps == 4
+    assert len(batches.counts) == 4
 
 
 def test_several_batches_a_step(line):
     """A feed of two batches a step takes both from one order, and begins again as a whole."""
     problem = problem_of(line, Lines())
     batches = Batches(problem, {"train": FeedSpec("train", 4), "search": FeedSpec("valid", 3, count=2)})
-    assert batches.steps == 6
+    assert len(batches.counts) == 6
     batches.shuffle([Streams(0)])
     found = []
     for step in range(3):

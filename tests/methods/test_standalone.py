@@ -86,7 +86,7 @@ def test_it_is_a_plain_training_loop(images):
         architecture=CELL, epochs=2, batch_size=8, rate=0.1, nesterov=True, weight_decay=0.01, clip=0.5, stop="never"
     )
     loop, network = loop_of(method, CELLS, images, torch.float64)
-    assert loop.batches.steps == 3
+    assert len(loop.batches.counts) == 3
     optimiser = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=2)
     x, y, order = loop.problem.data["train"].x, loop.problem.data["train"].y, Streams(0)["data"]

@@ -153,7 +153,7 @@ def test_captured_it_follows_the_draws():
     places = {name: torch.zeros_like(value, device="cuda") for name, value in drawn(augment, 2, 6).items()}
     on_device, black_there = x.cuda(), black.cuda()
     state = {"none": torch.zeros(1, device="cuda")}
-    captured = CapturedStep(lambda: augment.apply(on_device, places, black_there), state, torch.device("cuda"))
+    captured = CapturedStep(lambda: augment.apply(on_device, places, black_there), state, captures=True)
     for seed in range(3):
         draws = drawn(augment, 2, 6 + seed)
         draws = {name: value[:, seed:] for name, value in draws.items()}

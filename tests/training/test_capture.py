@@ -28,18 +28,32 @@ CELL = "|nor_conv_3x3~0|+|nor_conv_3x3~0|nor_conv_3x3~1|+|skip_connect~0|nor_con
 GENOTYPE = str(pa.spaces.Darts().architecture([3, 8, 5, 1] * 4))
 CELLS = pa.spaces.NasBench201(channels=4, cells=1)
 DARTS = pa.spaces.Darts(channels=2, layers=3)
+ONE_SHOT = pa.spaces.NasBench1Shot1(channels=2, cells=3)
 TRAIN = {"epochs": 2, "crop": 1, "flip": True, "cutout": 3}
 SEARCHES = {
     "one cell": (CELLS, pa.methods.Standalone(architecture=CELL, **TRAIN), 1),
     "one cell, three seeds": (CELLS, pa.methods.Standalone(architecture=CELL, **TRAIN), 3),
     "one genotype": (DARTS, pa.methods.Standalone(architecture=GENOTYPE, auxiliary=0.4, drop_path=0.2, **TRAIN), 1),
-    "cells": (CELLS, pa.methods.Parsec(epochs=2, samples=2), 2),
-    "genotypes": (DARTS, pa.methods.Parsec(epochs=1, samples=2), 1),
-    "one-shot": (pa.spaces.NasBench1Shot1(channels=2, cells=3), pa.methods.Parsec(epochs=1, samples=2), 1),
+    "cells": (CELLS, pa.methods.Parsec(epochs=2, samples=2, form="dense"), 2),
+    "cells, sparse": (CELLS, pa.methods.Parsec(epochs=2, samples=2), 2),
+    "genotypes": (DARTS, pa.methods.Parsec(epochs=1, samples=2, form="dense"), 1),
+    "one-shot": (
+        pa.spaces.NasBench1Shot1(channels=2, cells=3),
+        pa.methods.Parsec(epochs=1, samples=2, form="dense"),
+        1,
+    ),
     "darts": (CELLS, pa.methods.Darts(epochs=1, crop=1, flip=True), 2),
     "darts, second order": (CELLS, pa.methods.Darts(epochs=1, order="second"), 1),
     "sotl": (CELLS, pa.methods.Darts(epochs=1, objective="sotl", steps=4), 1),
     "sovl": (CELLS, pa.methods.Darts(epochs=1, objective="sovl", steps=3), 1),
+    "sotl, exact": (CELLS, pa.methods.Darts(epochs=1, objective="sotl", order="exact", steps=3, clip=0.0), 1),
+    "pdarts": (
+        DARTS,
+        pa.methods.Darts(epochs=2, weights_only=1, progressive="2:8:0.1,3:4:0.4"),
+        1,
+    ),
+    "balenas": (CELLS, pa.methods.Balenas(epochs=1, samples=2), 2),
+    "balenas, second order": (CELLS, pa.methods.Balenas(epochs=1, order="second"), 1),
     "gdas": (DARTS, pa.methods.Gdas(epochs=1), 1),
     "drnas": (CELLS, pa.methods.Drnas(epochs=1), 1),
     "own module": (pa.ModuleSpace("torch_choices:Network"), pa.methods.Parsec(epochs=2, samples=2), 1),
@@ -79,14 +93,14 @@ def test_capturing_leaves_no_trace_in_the_state():
         state["count"] += 1
         return Info({"count": state["count"].clone()}, 1, 0)
 
-    captured = CapturedStep(step, state, torch.device("cuda"))
+    captured = CapturedStep(step, state, captures=True)
     assert state["count"].item() == 0
     assert [captured().metrics["count"].item() for _ in range(3)] == [1, 2, 3]
 
 
 def test_on_the_cpu_a_step_is_simply_called():
     calls = []
-    captured = CapturedStep(lambda: calls.append(1), {}, torch.device("cpu"))
+    captured = CapturedStep(lambda: calls.append(1), {}, captures=False)
     captured()
     captured()
     assert len(calls) == 2

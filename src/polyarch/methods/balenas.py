@@ -15,12 +15,11 @@ import torch
 from torch import Tensor
 
 from polyarch.distributions.base import Distribution
-from polyarch.distributions.categorical import masked
 from polyarch.distributions.gaussian import GaussianLogits
 from polyarch.distributions.reading import belief_over
 from polyarch.errors import PolyarchError
 from polyarch.methods.base import Feed, Problem, State
-from polyarch.methods.bilevel import Bilevel, Gradients, by_simplex, first_logits, noise_of
+from polyarch.methods.bilevel import Bilevel, Gradients, by_simplex, first_logits, noise_of, open_logits
 from polyarch.settings import at_least, positive
 from polyarch.spaces.base import Soft, Space
 from polyarch.training.natural import (
@@ -105,7 +104,7 @@ class Balenas(Bilevel):
     def mixture(self, space: Space, belief: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Soft:
         """Softmax of a drawn alpha; its gradient in the mean is that in alpha."""
         alpha = belief["mean"] + deviation(belief["precision"]) * given["normal"]
-        return by_simplex(space, masked(alpha, space.mixing).softmax(-1))
+        return by_simplex(space, open_logits(space, belief, alpha).softmax(-1))
 
     def move_belief(self, problem: Problem, state: State, found: Sequence[Gradients], feed: Feed) -> None:
         """Moves mean and precision by the gradients at every drawn alpha."""
@@ -133,8 +132,8 @@ class Balenas(Bilevel):
 
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
         """The Gaussian of every edge's alpha, from whose mean architectures are read out."""
-        mean = masked(belief["mean"], space.mixing)
-        return belief_over(space, GaussianLogits(space.mixing, mean, existing_deviation(space, belief["precision"])))
+        mean, width = open_gaussian(space, belief)
+        return belief_over(space, GaussianLogits(space.mixing, mean, width))
 
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
         """As for every method that shares weights, and two more.
@@ -143,13 +142,13 @@ class Balenas(Bilevel):
         with the shared weights (what Eq. 2 expands).
         """
         found = super().evaluate(problem, state, split)
-        total = existing_deviation(problem.space, state.belief["precision"]).sum((-1, -2))
-        found["sigma"] = total / sum(len(simplex) for simplex in problem.space.mixing)
+        _, width = open_gaussian(problem.space, state.belief)
+        found["sigma"] = width.sum((-1, -2)) / (width > 0).sum((-1, -2))
         found["discretisation_gap"] = found["supernet_log_likelihood"] - found["log_likelihood"]
         return found
 
 
-def existing_deviation(space: Space, precision: Tensor) -> Tensor:
-    """The deviation of alpha, [repeats, simplices, longest]; 0 for options that do not exist."""
-    width = deviation(precision)
-    return width.masked_fill(masked(width, space.mixing) == -torch.inf, 0)
+def open_gaussian(space: Space, belief: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Mean and deviation of alpha, [repeats, simplices, longest]; -inf and 0 for options that there are not."""
+    mean = open_logits(space, belief, belief["mean"])
+    return mean, deviation(belief["precision"]).masked_fill(mean == -torch.inf, 0)

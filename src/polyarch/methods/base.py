@@ -111,11 +111,16 @@ class Batch:
 
 @dataclass(frozen=True)
 class FeedSpec:
-    """Batches a method wants at every step: `count` of them from `split`, of `size` examples over all ranks."""
+    """Batches a method wants at every step: `count` of them from `split`, of `size` examples over all ranks.
+
+    Of the first of a method's feeds, `shorter` says that what is left at the end of an epoch, fewer than `count`
+    batches, makes a last, shorter step.
+    """
 
     split: str
     size: int
     count: int = 1
+    shorter: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,8 @@ class Feed:
     """What `Method.draw` drew, with a leading axis of repeats."""
     rates: Mapping[str, Tensor]
     """Learning rates and the like, as scalars."""
+    phase: str = ""
+    """What `Method.phase` says of the epoch: all that the host knows of a step. Each phase is captured by itself."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +204,17 @@ class Method(ABC):
     def rates(self, epoch: int) -> dict[str, float]:
         """Learning rates of an epoch (from 0)."""
         return {}
+
+    def phase(self, epoch: int) -> str:
+        """A name for what steps do in an epoch (from 0), where that differs; one kind of step by default."""
+        return ""
+
+    def capturable(self) -> Method:
+        """The method itself where its step can be captured; else the same method in its form that can."""
+        return self
+
+    def ready(self, problem: Problem, state: State) -> None:
+        """Called before the first step of a stage, and of a search that goes on: the host may read the state here."""
 
     @abstractmethod
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:

@@ -2,7 +2,8 @@
 
 Belief minimises the loss of a validation batch (3.9 of the SoTL thesis): in first order with w as it is, in second
 order with w one step ahead (3.10 to 3.12). Or it minimises the sum over T training losses, SoTL (Algorithm 3): roll T
-steps of w out while summing belief's gradients (3.21), move belief, put w back, and make the T steps again.
+steps of w out while summing belief's gradients (3.21), move belief, put w back, and make the T steps again. The exact
+gradient of that sum looks through the T steps as well (3.18 to 3.20).
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.func import functional_call
 
 from polyarch.distributions.base import Distribution
+from polyarch.distributions.categorical import masked
 from polyarch.errors import PolyarchError
-from polyarch.methods.base import Batch, Feed, FeedSpec, Info, Problem, State, gradients
+from polyarch.methods import pdarts
+from polyarch.methods.base import Batch, Feed, FeedSpec, Info, Problem, Stage, State, gradients
 from polyarch.methods.sharing import WeightSharing, loss
 from polyarch.settings import at_least, positive
 from polyarch.spaces.base import Soft, Space
+from polyarch.spaces.darts import SKIP_DROPOUT, Darts
 from polyarch.training import world
 from polyarch.training.curvature import hessian
 from polyarch.training.optimisers import adam, adam_buffers, momentum_buffers
@@ -38,10 +43,18 @@ class Bilevel(WeightSharing, ABC):
     objective: Literal["valid", "sotl", "sovl"] = "valid"
     """What belief minimises: the loss of one `valid` batch, the sum of T training losses (`sotl`), or of T validation
     losses, each after a training step (`sovl`)."""
-    order: Literal["first", "second"] = "first"
-    """Of the gradient of the `valid` objective: w as it is, or one step ahead."""
+    order: Literal["first", "second", "exact"] = "first"
+    """Of belief's gradient: w as it is (`first`); of the `valid` objective, w one step ahead (`second`); of `sotl`,
+    through all T steps of w (`exact`, which keeps T steps in memory)."""
     steps: int = 100
-    """T, the steps of a roll-out of `sotl` and `sovl` (thesis section 4.3); at most an epoch's."""
+    """T, the steps of a roll-out of `sotl` and `sovl` (thesis section 4.3); an epoch's last one has what is left."""
+    weights_only: int = 0
+    """In so many first epochs (of every stage) belief rests and weights are trained alone (P-DARTS: 10)."""
+    progressive: str = ""
+    """Stages of P-DARTS on the space darts, as LAYERS:OPERATIONS:DROPOUT,... with `epochs` each; empty is one stage.
+    The paper's are 5:8:0.1,11:5:0.4,17:3:0.7."""
+    skips: int = 2
+    """With `progressive`, at most so many skips in the normal cell that is read out (P-DARTS)."""
     restore: Literal["weights", "all"] = "weights"
     """What a roll-out puts back: weights and batch-norm statistics (the thesis's code, where momentum goes on), or the
     optimiser's state as well."""
@@ -58,8 +71,30 @@ class Bilevel(WeightSharing, ABC):
         positive(self, "steps")
         at_least("belief_rate", self.belief_rate, 0)
         at_least("belief_decay", self.belief_decay, 0)
-        if self.objective != "valid" and self.order == "second":
-            raise PolyarchError(f"order=second is for objective=valid; {self.objective} has the first order alone")
+        at_least("skips", self.skips, 0)
+        if not 0 <= self.weights_only < self.epochs:
+            raise PolyarchError(
+                f"weights_only is {self.weights_only} of {self.epochs} epochs; leave some in which belief moves"
+            )
+        self._check_order()
+        if self.progressive:
+            pdarts.parts(self.progressive)
+
+    def _check_order(self) -> None:
+        orders = {"valid": ("first", "second"), "sotl": ("first", "exact"), "sovl": ("first",)}[self.objective]
+        if self.order not in orders:
+            raise PolyarchError(
+                f"order={self.order} is not for objective={self.objective}, which has {' and '.join(orders)} alone"
+            )
+        if self.order == "exact" and (self.clip or self.progressive):
+            raise PolyarchError("order=exact looks through steps without clipping and dropout; set clip=0, one stage")
+        if self.order == "exact" and world.size() > 1:
+            raise PolyarchError("order=exact runs in one process; start it without torchrun, or use order=first")
+
+    def check(self, space: Space) -> None:
+        """Stages are of the space darts, whose networks can grow."""
+        if self.progressive and not isinstance(space, Darts):
+            raise PolyarchError(f"progressive stages are for the space darts, not {space.name!r}; set progressive=")
 
     @property
     def draws(self) -> int:
@@ -92,6 +127,13 @@ class Bilevel(WeightSharing, ABC):
 
     # -- what a method must have -------------------------------------------------------------------------------------
 
+    def stages(self, space: Space) -> tuple[Stage, ...]:
+        """One, or those of P-DARTS."""
+        if not self.progressive:
+            return super().stages(space)
+        assert isinstance(space, Darts)
+        return tuple(Stage(own, self.epochs) for own in pdarts.spaces(self.progressive, space, self.skips))
+
     def takes_prior(self, space: Space) -> bool:
         """Not where weights of edges are learnt and architectures are read out of them."""
         return space.mixing == space.decisions
@@ -102,21 +144,30 @@ class Bilevel(WeightSharing, ABC):
             return super().feeds(problem)
         size = self.size(problem, "train", *(["valid"] if self.objective == "sovl" else []))
         steps = min(self.steps, max(problem.train_size // size, 1))
-        feeds = {"train": FeedSpec("train", size, steps)}
+        feeds = {"train": FeedSpec("train", size, steps, shorter=True)}
         if self.objective == "sovl":
             feeds["search"] = FeedSpec("valid", size, min(steps, len(problem.data["valid"]) // size))
         return feeds
 
     def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
-        """How images are changed, and belief's noise for every pass of a step."""
+        """How images are changed, belief's noise for every pass of a step, and the seeds of dropout on skips."""
         steps = self.feeds(problem)["train"].count
         passes = {"valid": self.draws + 1, "sotl": steps, "sovl": 2 * steps}[self.objective]
-        found = self.noise(problem, streams["architecture"], passes)
-        return super().draw(problem, streams) | {f"noise/{name}": value for name, value in found.items()}
+        found = {f"noise/{n}": v for n, v in self.noise(problem, streams["architecture"], passes).items()}
+        if self.progressive:
+            found["dropout"] = torch.randint(2**31, (passes,), generator=streams["noise"])
+        return super().draw(problem, streams) | found
 
     def rates(self, epoch: int) -> dict[str, float]:
-        """See `Method.rates`."""
-        return super().rates(epoch) | {"belief": self.belief_rate}
+        """See `Method.rates`; with stages also the share of their dropout that is left."""
+        found = super().rates(epoch) | {"belief": self.belief_rate}
+        if self.progressive:
+            found["dropout"] = pdarts.fading(epoch, self.epochs, self.weights_only)
+        return found
+
+    def phase(self, epoch: int) -> str:
+        """`weights` while belief rests."""
+        return "weights" if epoch < self.weights_only else ""
 
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Fresh weights and belief."""
@@ -127,14 +178,36 @@ class Bilevel(WeightSharing, ABC):
             )
         self.start(problem, streams)
         self._say_if_shorter(problem)
-        state = State.of(problem.supernet, self.first_belief(problem, streams))
+        belief = self.first_belief(problem, streams)
+        if self.progressive:
+            belief["open"] = self._open(problem, previous)
+        state = State.of(problem.supernet, belief)
         movable = {name: value for name, value in state.belief.items() if value.requires_grad}
         state.optimiser = {**momentum_buffers(weights=state.weights), **adam_buffers(belief=movable)}
         return state
 
+    def _open(self, problem: Problem, previous: State | None) -> Tensor:
+        """Which options a stage begins with, bool [repeats, simplices, longest]: all, or the likeliest before it."""
+        space = problem.space
+        longest = max(len(simplex) for simplex in space.mixing)
+        zeros = torch.zeros(problem.repeats, len(space.mixing), longest, device=problem.data["train"].y.device)
+        if previous is None:
+            return masked(zeros, space.mixing) == 0
+        learnt = self.distribution(space, previous.belief).centre()
+        return pdarts.survivors(learnt, previous.belief["open"], pdarts.part_of(self.progressive, space).operations)
+
+    def ready(self, problem: Problem, state: State) -> None:
+        """Options that no repeat has left are not run any more."""
+        if self.progressive:
+            rows = zip(problem.space.mixing, state.belief["open"].any(0).tolist(), strict=True)
+            left = {simplex.name: [k for k, is_open in enumerate(row) if is_open] for simplex, row in rows}
+            problem.supernet.keep_running(left)
+
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
-        """Belief first, then w (DARTS, Algorithm 1)."""
+        """Belief first, then w (DARTS, Algorithm 1); or w alone, while belief rests."""
         problem.supernet.train()
+        if feed.phase == "weights":
+            return self._weights_alone(problem, state, feed)
         run = self._one_batch if self.objective == "valid" else self._rolled_out
         return run(problem, state, feed)
 
@@ -158,22 +231,39 @@ class Bilevel(WeightSharing, ABC):
         return found | {"hessian_eigenvalue": largest, "hessian_trace": matrix.diagonal(dim1=1, dim2=2).sum(-1)}
 
     def _say_if_shorter(self, problem: Problem) -> None:
-        steps = self.feeds(problem)["train"].count
-        if self.objective != "valid" and steps < self.steps and world.rank() == 0:
-            said = f"an epoch has {steps} batches, so roll-outs have {steps} steps, not {self.steps}"
-            print(f"polyarch: {said}", file=sys.stderr)
+        """Where roll-outs of T steps do not fill an epoch: how long the last is."""
+        spec = self.feeds(problem)["train"]
+        batches = problem.train_size // spec.size
+        if self.objective != "valid" and batches % self.steps and world.rank() == 0:
+            said = f"an epoch has {batches} batches: its last roll-out has {batches % self.steps} steps"
+            print(f"polyarch: {said}, not {self.steps}", file=sys.stderr)
 
     def _view(self, problem: Problem, state: State, feed: Feed, k: int, *, moves: bool) -> Soft:
         """The mixture of pass k; gradients flow into belief only where it `moves`."""
         belief = state.belief if moves else {name: value.detach() for name, value in state.belief.items()}
         return self.mixture(problem.space, belief, {**noise_of(feed, k), **feed.rates})
 
+    def _loss(self, problem: Problem, state: State, feed: Feed, batch: Batch, k: int, *, moves: bool) -> Tensor:
+        """The loss of a batch in pass k; see `_view`."""
+        kept = None
+        if self.progressive:
+            rate = pdarts.part_of(self.progressive, problem.space).dropout * feed.rates["dropout"]
+            seeds = feed.draws["dropout"][:, k].double()
+            kept = {SKIP_DROPOUT: torch.stack([rate.double().expand_as(seeds), seeds], -1)}
+        return loss(problem, batch, self._view(problem, state, feed, k, moves=moves), kept)
+
+    def _weights_alone(self, problem: Problem, state: State, feed: Feed) -> Info:
+        batches = [self.batch(problem, feed, "train", k) for k in range(len(feed.batches["train"]))]
+        fits = [self._train(problem, state, feed, batch, k) for k, batch in enumerate(batches)]
+        examples = batches[0].y.shape[-1] * world.size() * len(batches)
+        return Info({"log_likelihood": -torch.stack(fits).mean(0)}, forward=examples, backward=examples)
+
     def _one_batch(self, problem: Problem, state: State, feed: Feed) -> Info:
         train, search = self.batch(problem, feed, "train"), self.batch(problem, feed, "search")
         found, judged = [], []
         for k in range(self.draws):
             if self.order == "first":
-                fit = loss(problem, search, self._view(problem, state, feed, k, moves=True))
+                fit = self._loss(problem, state, feed, search, k, moves=True)
                 found.append(gradients(fit + self._prior(problem, state, "valid"), moving(state)))
             else:
                 own, fit = self._second_order(problem, state, feed, train, search, k)
@@ -188,7 +278,7 @@ class Bilevel(WeightSharing, ABC):
 
     def _train(self, problem: Problem, state: State, feed: Feed, batch: Batch, k: int) -> Tensor:
         """One step of w under the belief of now; gives the loss before it."""
-        fit = loss(problem, batch, self._view(problem, state, feed, k, moves=False))
+        fit = self._loss(problem, state, feed, batch, k, moves=False)
         self.move_weights(state, gradients(fit, list(state.weights.values())), feed.rates["weights"])
         return fit.detach()
 
@@ -204,19 +294,19 @@ class Bilevel(WeightSharing, ABC):
         """
         weights, rate = list(state.weights.values()), feed.rates["weights"]
         before = Snapshot([*weights, *state.buffers.values()])
-        ahead = gradients(loss(problem, train, self._view(problem, state, feed, k, moves=False)), weights)
+        ahead = gradients(self._loss(problem, state, feed, train, k, moves=False), weights)
         with torch.no_grad():
             for name, weight, slope in zip(state.weights, weights, ahead, strict=True):
                 momentum = self.momentum * state.optimiser[f"weights.{name}"]
                 weight.sub_(rate * (momentum + slope + self.weight_decay * weight))
-        judged = loss(problem, search, self._view(problem, state, feed, k, moves=True))
+        judged = self._loss(problem, state, feed, search, k, moves=True)
         movable = moving(state)
         found = gradients(judged + self._prior(problem, state, "valid"), [*movable, *weights])
         direct, direction = found[: len(movable)], found[len(movable) :]
         before.restore()
 
         def train_gradients() -> Gradients:
-            return gradients(loss(problem, train, self._view(problem, state, feed, k, moves=True)), movable)
+            return gradients(self._loss(problem, state, feed, train, k, moves=True), movable)
 
         mixed = mixed_product(train_gradients, weights, direction)
         before.restore()
@@ -230,18 +320,10 @@ class Bilevel(WeightSharing, ABC):
         if self.restore == "all":
             kept += [value for name, value in state.optimiser.items() if name.startswith("weights.")]
         before = Snapshot(kept)
-        summed = [torch.zeros_like(value, requires_grad=False) for value in movable]
-        for k, batch in enumerate(batches):
-            if self.objective == "sotl":
-                fit = loss(problem, batch, self._view(problem, state, feed, k, moves=True))
-                found = gradients(fit, [*movable, *weights])
-                self.move_weights(state, found[len(movable) :], feed.rates["weights"])
-            else:
-                self._train(problem, state, feed, batch, k)
-                search = self.batch(problem, feed, "search", k % len(feed.batches["search"]))
-                view = self._view(problem, state, feed, len(batches) + k, moves=True)
-                found = gradients(loss(problem, search, view), movable)
-            torch._foreach_add_(summed, found[: len(movable)])
+        if self.order == "exact":
+            summed = self._through_steps(problem, state, feed, batches)
+        else:
+            summed = self._along_steps(problem, state, feed, batches)
         before.restore()
         prior = self._prior(problem, state, "train" if self.objective == "sotl" else "valid")
         if isinstance(prior, Tensor):
@@ -250,6 +332,40 @@ class Bilevel(WeightSharing, ABC):
         fits = [self._train(problem, state, feed, batch, k) for k, batch in enumerate(batches)]
         examples = batches[0].y.shape[-1] * world.size() * len(batches) * (3 if self.objective == "sovl" else 2)
         return Info({"log_likelihood": -torch.stack(fits).mean(0)}, forward=examples, backward=examples)
+
+    def _along_steps(self, problem: Problem, state: State, feed: Feed, batches: Sequence[Batch]) -> Gradients:
+        """The sum of belief's direct gradients while w takes its T steps (3.21)."""
+        weights, movable = list(state.weights.values()), moving(state)
+        summed = [torch.zeros_like(value, requires_grad=False) for value in movable]
+        for k, batch in enumerate(batches):
+            if self.objective == "sotl":
+                found = gradients(self._loss(problem, state, feed, batch, k, moves=True), [*movable, *weights])
+                self.move_weights(state, found[len(movable) :], feed.rates["weights"])
+            else:
+                self._train(problem, state, feed, batch, k)
+                search = self.batch(problem, feed, "search", k % len(feed.batches["search"]))
+                found = gradients(self._loss(problem, state, feed, search, len(batches) + k, moves=True), movable)
+            torch._foreach_add_(summed, found[: len(movable)])
+        return summed
+
+    def _through_steps(self, problem: Problem, state: State, feed: Feed, batches: Sequence[Batch]) -> Gradients:
+        """The gradient of the sum of losses, through the T steps that w takes, momentum and decay among them (3.20)."""
+        weights = {name: value.detach().requires_grad_() for name, value in state.weights.items()}
+        velocity = {name: state.optimiser[f"weights.{name}"].clone() for name in weights}
+        total = torch.zeros(problem.repeats, device=problem.data["train"].y.device)
+        for k, batch in enumerate(batches):
+            outputs = functional_call(
+                problem.supernet, weights, (batch.x, self._view(problem, state, feed, k, moves=True))
+            )
+            fit = -problem.likelihood.log_likelihood(outputs, batch.y).mean(-1)
+            total = total + fit
+            slopes = torch.autograd.grad(fit.sum(), list(weights.values()), create_graph=True, materialize_grads=True)
+            for (name, weight), slope in zip(list(weights.items()), slopes, strict=True):
+                decayed = slope + self.weight_decay * weight
+                velocity[name] = self.momentum * velocity[name] + decayed
+                ahead = decayed + self.momentum * velocity[name] if self.nesterov else velocity[name]
+                weights[name] = weight - feed.rates["weights"] * ahead
+        return gradients(total, moving(state))
 
 
 def moving(state: State) -> list[Tensor]:
@@ -291,6 +407,12 @@ def first_logits(problem: Problem, streams: Sequence[Streams], scale: float = 1e
     shape = (len(problem.space.mixing), max(len(simplex) for simplex in problem.space.mixing))
     drawn = torch.stack([torch.randn(shape, generator=s["architecture"]) for s in streams])
     return (scale * drawn).to(problem.data["train"].y.device)
+
+
+def open_logits(space: Space, belief: Mapping[str, Tensor], logits: Tensor) -> Tensor:
+    """Logits [repeats, simplices, longest] with -inf for options that do not exist, or were left out by a stage."""
+    existing = masked(logits, space.mixing)
+    return existing.masked_fill(~belief["open"], -torch.inf) if "open" in belief else existing
 
 
 def by_simplex(space: Space, weights: Tensor) -> Soft:

@@ -9,10 +9,10 @@ from typing import ClassVar
 from torch import Tensor
 
 from polyarch.distributions.base import Distribution
-from polyarch.distributions.categorical import Categorical, masked
+from polyarch.distributions.categorical import Categorical
 from polyarch.distributions.reading import belief_over
 from polyarch.methods.base import Problem
-from polyarch.methods.bilevel import Bilevel, by_simplex, first_logits
+from polyarch.methods.bilevel import Bilevel, by_simplex, first_logits, open_logits
 from polyarch.spaces.base import Soft, Space
 from polyarch.training.streams import Streams
 
@@ -29,8 +29,8 @@ class Darts(Bilevel):
 
     def mixture(self, space: Space, belief: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Soft:
         """Softmax of alpha."""
-        return by_simplex(space, masked(belief["alpha"], space.mixing).softmax(-1))
+        return by_simplex(space, open_logits(space, belief, belief["alpha"]).softmax(-1))
 
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
         """Softmax of alpha for every edge, from which architectures are read out."""
-        return belief_over(space, Categorical(space.mixing, masked(belief["alpha"], space.mixing)))
+        return belief_over(space, Categorical(space.mixing, open_logits(space, belief, belief["alpha"])))

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from polyarch.distributions.base import Distribution
-from polyarch.distributions.categorical import masked
 from polyarch.distributions.dirichlet import Dirichlet, dirichlet_from_noise, dirichlet_noise
 from polyarch.distributions.reading import belief_over
 from polyarch.methods.base import Problem
-from polyarch.methods.bilevel import Bilevel, by_simplex, first_logits
+from polyarch.methods.bilevel import Bilevel, by_simplex, first_logits, open_logits
 from polyarch.spaces.base import Soft, Space
 from polyarch.training.streams import Streams
 
@@ -39,15 +38,14 @@ class Drnas(Bilevel):
 
     def mixture(self, space: Space, belief: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Soft:
         """A draw of the weights."""
-        return by_simplex(space, dirichlet_from_noise(concentration(space, belief["beta"]), given))
+        return by_simplex(space, dirichlet_from_noise(concentration(open_logits(space, belief, belief["beta"])), given))
 
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
         """The Dirichlet of every edge, from whose mean architectures are read out."""
-        return belief_over(space, Dirichlet(space.mixing, concentration(space, belief["beta"])))
+        return belief_over(space, Dirichlet(space.mixing, concentration(open_logits(space, belief, belief["beta"]))))
 
 
-def concentration(space: Space, beta: Tensor) -> Tensor:
-    """elu(beta) + 1, positive everywhere; 0 for options that do not exist."""
-    exists = masked(torch.zeros_like(beta), space.mixing) == 0
+def concentration(beta: Tensor) -> Tensor:
+    """elu(beta) + 1, positive everywhere; 0 at -inf, for options that do not exist."""
     # Not torch's elu, whose -1 + exp(beta) rounds to -1 where beta is below -17.
-    return (beta.clamp_max(0).exp() + beta.relu()).masked_fill(~exists, 0)
+    return beta.clamp_max(0).exp() + beta.relu()

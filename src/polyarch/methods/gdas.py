@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from polyarch.distributions.base import Distribution
-from polyarch.distributions.categorical import Categorical, masked
+from polyarch.distributions.categorical import Categorical
 from polyarch.distributions.reading import belief_over
 from polyarch.errors import PolyarchError
 from polyarch.methods.base import Problem
-from polyarch.methods.bilevel import Bilevel, by_simplex, first_logits
+from polyarch.methods.bilevel import Bilevel, by_simplex, first_logits, open_logits
 from polyarch.spaces.base import Soft, Space, one_hot
 from polyarch.training.streams import Streams
 
@@ -58,7 +58,7 @@ class Gdas(Bilevel):
 
     def mixture(self, space: Space, belief: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Soft:
         """One operation an edge; its weight is 1, and has the gradient of its Gumbel-softmax probability."""
-        logits = masked(belief["alpha"], space.mixing).log_softmax(-1)
+        logits = open_logits(space, belief, belief["alpha"]).log_softmax(-1)
         probs = ((logits + given["gumbel"]) / given["temperature"]).softmax(-1)
         hot = one_hot(probs.argmax(-1), probs.shape[-1])
         # Operations that were not drawn have weight 0 and no gradient, as where they are not run at all. The difference
@@ -67,4 +67,4 @@ class Gdas(Bilevel):
 
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
         """Softmax of alpha for every edge, from which architectures are read out."""
-        return belief_over(space, Categorical(space.mixing, masked(belief["alpha"], space.mixing)))
+        return belief_over(space, Categorical(space.mixing, open_logits(space, belief, belief["alpha"])))

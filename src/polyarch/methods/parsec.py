@@ -8,15 +8,15 @@ are weighted sums: of log p(alpha_k | pi) for pi, and of log p(y | X, v, alpha_k
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from polyarch.distributions.categorical import Categorical, masked
 from polyarch.errors import PolyarchError
-from polyarch.methods.base import Feed, Info, Problem, State, gradients
+from polyarch.methods.base import Batch, Feed, Info, Problem, State, gradients
 from polyarch.methods.sharing import WeightSharing
 from polyarch.settings import at_least, positive
 from polyarch.spaces.base import Hard, Space
@@ -39,6 +39,9 @@ class Parsec(WeightSharing):
     temperature: float = 1.0
     """Divides log-likelihoods of the search batch before they become weights: 1 is the whole batch's likelihood, as
     printed, and nearly picks a winner; `batch_size` is the mean's, and nearly weighs all alike."""
+    form: Literal["sparse", "dense"] = "sparse"
+    """Run only the operations of a sample, with the memory of one network, or all of them with weights 0 and 1, which
+    a CUDA device can capture. Both learn the same."""
     belief_rate: float = 0.02
     """Learning rate of Adam, betas 0.5 and 0.999, on pi (section 4)."""
 
@@ -59,6 +62,10 @@ class Parsec(WeightSharing):
         """See `Method.rates`."""
         return super().rates(epoch) | {"belief": self.belief_rate}
 
+    def capturable(self) -> Parsec:
+        """The dense form: which operations the sparse one runs is read back in every step."""
+        return self if self.form == "dense" else replace(self, form="dense")
+
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Fresh weights; pi is uniform."""
         self.start(problem, streams)
@@ -77,22 +84,28 @@ class Parsec(WeightSharing):
         problem.supernet.train()
         belief = self.distribution(problem.space, state.belief)
         choices = (belief.log_probs.detach().unsqueeze(1) + feed.draws["gumbel"]).argmax(-1)  # [repeats, K, decisions]
-        views = [Hard(choices[:, k]) for k in range(self.samples)]
+        used: list[dict[str, set[int]]] = [{}] * self.samples
+        if self.form == "sparse":
+            used = [problem.space.used(rows) for rows in choices.transpose(0, 1).tolist()]
+
+        def fit(batch: Batch, k: int) -> Tensor:
+            """Mean log-likelihood [repeats] of a batch under the k-th sample."""
+            with problem.supernet.running(used[k]):
+                outputs = problem.supernet(batch.x, Hard(choices[:, k]))
+            return world.mean(problem.likelihood.log_likelihood(outputs, batch.y))
 
         with torch.no_grad():
             examples = search.y.shape[-1] * world.size()
-            outputs = (problem.supernet(search.x, view) for view in views)
-            fits = [world.mean(problem.likelihood.log_likelihood(output, search.y)) for output in outputs]
-            summed = torch.stack(fits, -1) * examples
+            summed = torch.stack([fit(search, k) for k in range(self.samples)], -1) * examples
             omega = importance_weights(summed, self.temperature)
 
         weights = list(state.weights.values())
         found = [torch.zeros_like(weight) for weight in weights]
         train_fit = torch.zeros_like(omega[:, 0])
-        for k, view in enumerate(views):  # one sample's activations in memory at a time
-            fit = world.mean(problem.likelihood.log_likelihood(problem.supernet(train.x, view), train.y))
-            torch._foreach_add_(found, gradients(-omega[:, k] * fit, weights))
-            train_fit += omega[:, k] * fit.detach()
+        for k in range(self.samples):  # one sample's activations in memory at a time
+            weighted = omega[:, k] * fit(train, k)
+            torch._foreach_add_(found, gradients(-weighted, weights))
+            train_fit += weighted.detach()
         self.move_weights(state, found, feed.rates["weights"])
 
         # The prior speaks once for all examples that judge architectures, so here for the batch's share of them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -91,6 +92,7 @@ def collapse(space: Space, architecture: Architecture) -> dict[str, float]:
     return found
 
 
-def loss(problem: Problem, batch: Batch, view: View) -> Tensor:
-    """Mean negative log-likelihood [repeats] of a batch."""
-    return -world.mean(problem.likelihood.log_likelihood(problem.supernet(batch.x, view), batch.y))
+def loss(problem: Problem, batch: Batch, view: View, kept: Mapping[str, Tensor] | None = None) -> Tensor:
+    """Mean negative log-likelihood [repeats] of a batch; `kept` is what `Supernet.outputs` takes."""
+    outputs = problem.supernet.outputs(batch.x, view, kept)[0]
+    return -world.mean(problem.likelihood.log_likelihood(outputs, batch.y))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -102,6 +103,17 @@ class Supernet(nn.Module, ABC):
             kept: for `drop_paths`, weights [repeats, batch] by which their values are multiplied.
         """
         return (self(x, view),)
+
+    @contextmanager
+    def running(self, options: Mapping[str, Collection[int]]) -> Iterator[None]:
+        """Inside, only these options of every simplex run; the others must have weight 0 in every view.
+
+        By default everything runs, which only takes longer: what has weight 0 adds nothing.
+        """
+        yield
+
+    def keep_running(self, options: Mapping[str, Collection[int]]) -> None:
+        """From now on only these options of every simplex run: `running` without an end."""
 
     def draw_from(self, generators: Sequence[torch.Generator]) -> None:
         """Says where modules that draw by themselves while training, such as dropout, draw from; most have none.
@@ -204,6 +216,15 @@ class Space(ABC):
                 for simplex, option in self.uses(k, o):
                     users[simplex][option].append((k, o))
         return users
+
+    def used(self, choices: Sequence[Sequence[int]]) -> dict[str, set[int]]:
+        """The options of every `mixing` simplex that one at least of these architectures uses; on the host alone."""
+        found: dict[str, set[int]] = {simplex.name: set() for simplex in self.mixing}
+        for row in choices:
+            for decision, choice in enumerate(row):
+                for simplex, option in self.uses(decision, choice):
+                    found[self.mixing[simplex].name].add(option)
+        return found
 
     def read_out(self, weights: Sequence[Tensor]) -> Tensor:
         """Discretises `mixing` weights [n, options] into choices [n, decisions]: the largest of each."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from polyarch.errors import PolyarchError
+from polyarch.training import world
 
 Pick = tuple[tuple[int, float], ...] | Tensor
 """What runs at an open place. *Sparse*: the options that run and their weights, known to the host. *Dense*: weights
@@ -27,6 +29,20 @@ class Open(nn.Module, ABC):
         super().__init__()
         self.name = name
         self.pick: Pick = FIRST
+        self.running: frozenset[int] | None = None
+        """Under a dense pick, the options that run; the others must have weight 0. None is all."""
+
+    def weighted(self, calls: Sequence[Callable[[], Tensor]]) -> list[Tensor | None]:
+        """The value of each option's call times its weight; None for one that does not run."""
+        parts: list[Tensor | None] = [None] * len(calls)
+        if isinstance(self.pick, Tensor):
+            for option in range(len(calls)) if self.running is None else self.running:
+                parts[option] = _scaled(calls[option](), self.pick[option])
+        else:
+            for option, weight in self.pick:
+                value = calls[option]()
+                parts[option] = value if weight == 1 else value * weight
+        return parts
 
 
 class Choice(Open):
@@ -65,15 +81,11 @@ class Choice(Open):
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Runs what is picked."""
-        return combined([partial(option, *inputs, **named) for option in self.options], self.pick)
+        return total(self.weighted([partial(option, *inputs, **named) for option in self.options]))
 
 
 class Gate(Open):
     """Which of several values go in: a choice whose options have no weights of their own."""
-
-    def weighted(self, calls: Sequence[Callable[[], Tensor]]) -> list[Tensor | None]:
-        """The value of each call times its weight; None where it does not run."""
-        return weighted(calls, self.pick)
 
 
 class DropPath(Open):
@@ -85,20 +97,48 @@ class DropPath(Open):
 
     def forward(self, x: Tensor) -> Tensor:
         """The value times its weight."""
-        [part] = weighted([lambda: x], self.pick)
+        [part] = self.weighted([lambda: x])
         assert part is not None
         return part
 
 
-def weighted(calls: Sequence[Callable[[], Tensor]], pick: Pick) -> list[Tensor | None]:
-    """The options' values times their weights; None for one that does not run."""
-    if isinstance(pick, Tensor):
-        return [_scaled(call(), weight) for call, weight in zip(calls, pick, strict=True)]
-    parts: list[Tensor | None] = [None] * len(calls)
-    for option, weight in pick:
-        value = calls[option]()
-        parts[option] = value if weight == 1 else value * weight
-    return parts
+class Dropout(Open):
+    """A value of which training sets elements to 0 at random and scales up the others; otherwise it does nothing.
+
+    Whoever trains passes, for the place's name, the rate and a seed below 2^31 a repeat, [repeats, 2], to
+    `Supernet.outputs`. Which elements go follows from the seed by arithmetic: a step that is captured, ranks and
+    batched repeats all leave out the same.
+    """
+
+    def __init__(self, name: str, salt: int) -> None:
+        """`salt` is the place's own number: with one seed, every place leaves out other elements."""
+        super().__init__(name)
+        self.salt = salt
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, repeats * channels, ...], with holes."""
+        if not isinstance(self.pick, Tensor):
+            return x
+        rate, seed = self.pick[0].unbind(-1)
+        parts = x.unflatten(1, (len(rate), -1))
+        along = (1, -1, *[1] * (parts.dim() - 2))
+        first = world.rank() * parts[:, 0].numel()
+        number = first + torch.arange(parts[:, 0].numel(), device=x.device).view_as(parts[:, 0]).unsqueeze(1)
+        kept = uniform(number ^ scrambled(seed.long() + self.salt * 0x9E3779B1).view(along)) >= rate.view(along)
+        return (parts * (kept / (1 - rate).view(along)).to(x.dtype)).flatten(1, 2)
+
+
+def scrambled(numbers: Tensor) -> Tensor:
+    """Integers of 32 bits in no order that shows, one for each of as many (two rounds of multiply, xor and shift)."""
+    numbers = numbers & 0xFFFFFFFF
+    for factor in (0x7FEB352D, 0x846CA68B):
+        numbers = ((numbers ^ (numbers >> 16)) * factor) & 0xFFFFFFFF
+    return numbers ^ (numbers >> 16)
+
+
+def uniform(numbers: Tensor) -> Tensor:
+    """A number from 0 to below 1 for every integer."""
+    return scrambled(numbers).double() / 2**32
 
 
 def _scaled(value: Tensor, weight: Tensor) -> Tensor:
@@ -108,11 +148,6 @@ def _scaled(value: Tensor, weight: Tensor) -> Tensor:
         return value * weight.view(-1, *[1] * (value.dim() - 1))
     parts = value.unflatten(1, (repeats, -1))
     return (parts * weight.T.reshape(-1, repeats, *[1] * (parts.dim() - 2))).flatten(1, 2)
-
-
-def combined(calls: Sequence[Callable[[], Tensor]], pick: Pick) -> Tensor | None:
-    """The sum of what runs; None where nothing does."""
-    return total(weighted(calls, pick))
 
 
 def total(parts: Sequence[Tensor | None]) -> Tensor | None:
@@ -151,9 +186,28 @@ def places(network: nn.Module) -> Places:
 def picking(found: Places, picks: Mapping[str, Pick]) -> Iterator[None]:
     """Opens every place as its name's pick says, for one pass; a value is left out only where that is asked for."""
     for place in found.values():
-        place.pick = picks.get(place.name, FIRST) if isinstance(place, DropPath) else picks[place.name]
+        place.pick = picks.get(place.name, FIRST) if isinstance(place, DropPath | Dropout) else picks[place.name]
     try:
         yield
     finally:
         for place in found.values():
             place.pick = FIRST
+
+
+def keep_running(found: Places, options: Mapping[str, Collection[int]]) -> None:
+    """Lets only these options run at the places of each name; a place of another name is left as it is."""
+    for place in found.values():
+        if place.name in options:
+            place.running = frozenset(options[place.name])
+
+
+@contextmanager
+def running(found: Places, options: Mapping[str, Collection[int]]) -> Iterator[None]:
+    """`keep_running`, for a while."""
+    before = {path: place.running for path, place in found.items()}
+    keep_running(found, options)
+    try:
+        yield
+    finally:
+        for path, place in found.items():
+            place.running = before[path]

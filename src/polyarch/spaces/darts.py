@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError, unknown
-from polyarch.settings import positive
+from polyarch.settings import at_least, positive
 from polyarch.spaces.base import Space, one_hot
-from polyarch.spaces.choice import Choice, DropPath, total
+from polyarch.spaces.choice import Choice, Dropout, DropPath, total
 from polyarch.spaces.cost import CostTable, choice_costs
 from polyarch.spaces.darts_operations import OPERATIONS, FactorizedReduce, Style, operation, relu_conv_norm
 from polyarch.spaces.graph import Edge, Graph, Node
@@ -42,6 +42,8 @@ SLOTS = 2
 INPUTS = 2
 EDGES = tuple((node, source) for node in range(NODES) for source in range(node + INPUTS))
 CONCAT = [node + INPUTS for node in range(NODES)]
+SKIP_DROPOUT = "skip-dropout"
+"""Names the places where a supernet's skips may pass through dropout (`Supernet.outputs`)."""
 EXAMPLE = (
     "Genotype(normal=[('sep_conv_3x3', 1), ('skip_connect', 0), ...], normal_concat=[2, 3, 4, 5], reduce=[...], "
     "reduce_concat=[2, 3, 4, 5]), with 8 pairs a cell"
@@ -67,10 +69,13 @@ class Darts(Space):
     have an ordinary one, drop path, and beside them an auxiliary tower."""
     statistics: Literal["batch", "running"] = "batch"
     """What batch norm in the cells of a supernet uses in evaluation mode."""
+    skip_limit: int = NODES * SLOTS
+    """At most so many skips are read out for the normal cell; the least likely are taken back first (P-DARTS: 2)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         positive(self, "channels", "layers")
+        at_least("skip_limit", self.skip_limit, 0)
         for name in self._listed:
             if name not in OPERATIONS:
                 raise unknown("operation of darts", name, OPERATIONS)
@@ -130,8 +135,35 @@ class Darts(Space):
     def read_out(self, weights: Sequence[Tensor]) -> Tensor:
         """As DARTS does: of every edge the best operation but `none`, and of a node's edges the best two.
 
-        Slot 0 takes the edge of the larger weight; among equals the earlier edge or operation wins.
+        Slot 0 takes the edge of the larger weight; among equals the earlier edge or operation wins. While the normal
+        cell has more skips than `skip_limit`, the least likely of them is taken back and the cell read out again.
         """
+        found = self._read_out(weights)
+        if "skip_connect" not in self._kept or len(self._kept) == 1:
+            return found
+        for _ in range(len(EDGES)):
+            skips, least = self._least_skip(weights, found)
+            surplus = skips > self.skip_limit
+            if not surplus.any():
+                break
+            weights = [self._without_skip(w, surplus & (least == k)) for k, w in enumerate(weights)]
+            found = self._read_out(weights)
+        return found
+
+    def _least_skip(self, weights: Sequence[Tensor], choices: Tensor) -> tuple[Tensor, Tensor]:
+        """How many skips the normal cell has, and on which edge the least likely of them is: [n] each."""
+        skip = self._listed.index("skip_connect")
+        used = torch.stack([w[:, skip] for w in self.mix(choices)[: len(EDGES)]], 1) > 0
+        likely = torch.stack([w[:, skip] for w in weights[: len(EDGES)]], 1)
+        return used.sum(1), likely.masked_fill(~used, torch.inf).argmin(1)
+
+    def _without_skip(self, weights: Tensor, where: Tensor) -> Tensor:
+        """One edge's weights [n, options], its skip behind everything else in the rows `where`."""
+        skip = one_hot(torch.tensor(self._listed.index("skip_connect"), device=weights.device), len(self._listed))
+        return weights.masked_fill(where.unsqueeze(1) & skip, -torch.inf)
+
+    def _read_out(self, weights: Sequence[Tensor]) -> Tensor:
+        """Without a limit on skips."""
         edges = iter(weights)
         found = []
         for _ in CELLS:
@@ -176,6 +208,8 @@ class Darts(Space):
 
     def _operation(self, style: Style, spot: Spot, option: int) -> nn.Module:
         module = operation(style, self._listed[option], spot.channels, spot.stride)
+        if isinstance(style.kit, Batched) and style.search and isinstance(module, nn.Identity):
+            return Dropout(SKIP_DROPOUT, salt=spot.number)
         if style.search or isinstance(module, nn.Identity):  # DARTS never drops an identity
             return module
         return nn.Sequential(OrderedDict(operation=module, drop=DropPath(spot.drop_path)))
@@ -314,6 +348,11 @@ class Spot:
     edge: str
     channels: int
     stride: int
+
+    @property
+    def number(self) -> int:
+        """Its own among all edges of the network."""
+        return self.layer * len(EDGES) + [edge_name(*edge) for edge in EDGES].index(self.edge)
 
     @property
     def simplex(self) -> str:

@@ -24,7 +24,7 @@ from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.settings import positive
 from polyarch.spaces.base import Space, one_hot
-from polyarch.spaces.choice import Choice, Open, weighted
+from polyarch.spaces.choice import Choice, Open
 from polyarch.spaces.cost import CostTable, choice_costs
 from polyarch.spaces.graph import Edge, Graph, Node
 from polyarch.spaces.kits import Batched, Kit, Plain
@@ -315,7 +315,7 @@ class OpenOutput(Open):
     def forward(self, values: Sequence[Tensor]) -> Tensor:
         """Nodes side by side, zeros for those that are not taken, and the projected input on top."""
         calls = [partial(self.options[0], values), *(partial(_same, value) for value in values[1:])]
-        projected, *nodes = weighted(calls, self.pick)
+        projected, *nodes = self.weighted(calls)
         pairs = zip(nodes, values[1:], strict=True)
         joined = self.kit.cat([torch.zeros_like(value) if node is None else node for node, value in pairs])
         return joined if projected is None else joined + projected

@@ -7,7 +7,7 @@ repeat after another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import ClassVar
@@ -21,7 +21,7 @@ from polyarch.architecture import Architecture
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Hard, PerExample, Soft, Space, Supernet, View
-from polyarch.spaces.choice import DropPath, Mixed, Pick, Places, picking, places
+from polyarch.spaces.choice import DropPath, Mixed, Pick, Places, keep_running, picking, places, running
 from polyarch.spaces.layers import normalise_across_ranks
 from polyarch.training import world
 
@@ -118,6 +118,16 @@ class Folded(Supernet):
             found = self.network(x.transpose(0, 1).flatten(1, 2))
         return tuple(y.unflatten(1, (self.repeats, -1)).transpose(0, 1) for y in _several(found))
 
+    @contextmanager
+    def running(self, options: Mapping[str, Collection[int]]) -> Iterator[None]:
+        """See `Supernet.running`."""
+        with running(self.places, options):
+            yield
+
+    def keep_running(self, options: Mapping[str, Collection[int]]) -> None:
+        """See `Supernet.keep_running`."""
+        keep_running(self.places, options)
+
     def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
         """See `Supernet.member_state`."""
         state = _member_state(self, architecture, repeat)
@@ -184,6 +194,16 @@ class Looped(Supernet):
                 weights = {name: value[repeat] for name, value in tensors.items()}
                 found.append(_several(functional_call(self.network, weights, x[repeat], tie_weights=False)))
         return tuple(torch.stack(parts) for parts in zip(*found, strict=True))
+
+    @contextmanager
+    def running(self, options: Mapping[str, Collection[int]]) -> Iterator[None]:
+        """See `Supernet.running`."""
+        with running(self.places, options):
+            yield
+
+    def keep_running(self, options: Mapping[str, Collection[int]]) -> None:
+        """See `Supernet.keep_running`."""
+        keep_running(self.places, options)
 
     def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
         """See `Supernet.member_state`."""

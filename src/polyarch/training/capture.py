@@ -13,17 +13,17 @@ WARM_UP_STEPS = 3
 
 
 class CapturedStep:
-    """Runs `step`, through a CUDA graph where `device` is one.
+    """Runs `step`, through a CUDA graph where it is to be captured.
 
     What the step reads must sit in fixed places: the caller refills those tensors before each call. `state` names every
     tensor that the step changes; warming up and capturing leave no trace in them.
     """
 
-    def __init__(self, step: Callable[[], Info], state: Mapping[str, Tensor], device: torch.device) -> None:
-        """Warms up and captures at once on a CUDA device."""
+    def __init__(self, step: Callable[[], Info], state: Mapping[str, Tensor], captures: bool) -> None:
+        """Warms up and captures at once, if asked to."""
         self._step = step
         self._graph: torch.cuda.CUDAGraph | None = None
-        if device.type == "cuda":
+        if captures:
             self._capture(list(state.values()))
 
     def __call__(self) -> Info:

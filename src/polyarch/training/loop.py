@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from polyarch.errors import PolyarchError
-from polyarch.methods.base import Batch, Feed, FeedSpec, Method, Problem, State
+from polyarch.methods.base import Batch, Feed, FeedSpec, Info, Method, Problem, State
 from polyarch.training import world
 from polyarch.training.capture import CapturedStep
 from polyarch.training.streams import Streams
@@ -62,7 +62,11 @@ class Batches:
             ]
         rounds = {name: len(self._data[name]) // (spec.size * spec.count) for name, spec in specs.items()}
         self._rounds = rounds
-        self.steps = next(iter(rounds.values()))
+        self._first = next(iter(specs))
+        spec = specs[self._first]
+        left = len(self._data[self._first]) // spec.size % spec.count
+        self.counts = [spec.count] * rounds[self._first] + ([left] if spec.shorter and left else [])
+        """Batches of the first feed in every step of an epoch."""
         if min(rounds.values()) < 1:
             raise PolyarchError("a step needs more examples than a split has; lower batch_size")
         self._order: dict[str, Tensor] = {}
@@ -73,14 +77,19 @@ class Batches:
             order = torch.stack([torch.randperm(len(data), generator=s["data"]) for s in streams])
             self._order[name] = order.to(data.y.device)
 
+    def of(self, count: int) -> dict[str, list[Batch]]:
+        """The places of a step with so many batches of the first feed."""
+        return {**self.places, self._first: self.places[self._first][:count]}
+
     def fill(self, step: int) -> None:
         """Puts the batches of a step in their places; on many ranks, this rank's slice of each."""
-        for name, spec in self._specs.items():
-            data, order = self._data[name], self._order[name]
-            for k, place in enumerate(self.places[name]):
+        for name, places in self.of(self.counts[step]).items():
+            spec, data, order = self._specs[name], self._data[name], self._order[name]
+            begin = step if name == self._first else step % self._rounds[name]
+            for k, place in enumerate(places):
                 if place.y.data_ptr() == data.y.data_ptr():
                     continue
-                start = (step % self._rounds[name] * spec.count + k) * spec.size
+                start = (begin * spec.count + k) * spec.size
                 index = world.share(order[:, start : start + spec.size], 1).flatten()
                 torch.index_select(data.x, 0, index, out=place.x.flatten(0, 1))
                 torch.index_select(data.y, 0, index, out=place.y.flatten())
@@ -107,7 +116,7 @@ class Loop:
         self.batches = Batches(problem, method.feeds(problem))
         self._rates = {name: torch.tensor(r, device=self.device) for name, r in method.rates(0).items()}
         self._draws: dict[str, Tensor] = {}
-        self._step: CapturedStep | None = None
+        self._steps: dict[tuple[int, str], CapturedStep] = {}
         self.best = {name: value.detach().clone() for name, value in state.tensors().items()}
         if not progress.best:
             progress.best = [-math.inf] * problem.repeats
@@ -117,23 +126,27 @@ class Loop:
     def epoch(self) -> dict[str, Any] | None:
         """One epoch; returns what there is to tell when it was one after which to evaluate, else None."""
         progress = self.progress
+        if not self._steps:
+            self.method.ready(self.problem, self.state)
         for name, rate in self.method.rates(progress.epoch).items():
             self._rates[name].fill_(rate)
+        phase = self.method.phase(progress.epoch)
         self.batches.shuffle(self.streams)
         totals: dict[str, Tensor] = {}
-        for step in range(self.batches.steps):
+        for step, count in enumerate(self.batches.counts):
             self.batches.fill(step)
             self._fill_draws()
-            info = self._run_step()
+            info = self._run_step(count, phase)
             for name, value in info.metrics.items():
-                totals[name] = totals[name] + value if name in totals else value.clone()
+                share = value * (count / sum(self.batches.counts))
+                totals[name] = totals[name] + share if name in totals else share
             progress.forward += info.forward
             progress.backward += info.backward
         progress.forward += self.method.end_epoch(self.problem, self.state)
         progress.epoch += 1
         if progress.epoch % self.method.evaluate_every and progress.epoch < self.epochs:
             return None
-        return self._evaluate({name: total / self.batches.steps for name, total in totals.items()})
+        return self._evaluate(totals)
 
     def _fill_draws(self) -> None:
         drawn = [self.method.draw(self.problem, s) for s in self.streams]
@@ -144,13 +157,15 @@ class Loop:
             else:
                 self._draws[name] = value.to(self.device)
 
-    def _run_step(self) -> Any:
-        if self._step is None:
-            feed = Feed(self.batches.places, self._draws, self._rates)
-            self._step = CapturedStep(
-                lambda: self.method.step(self.problem, self.state, feed), self.state.tensors(), self.device
+    def _run_step(self, count: int, phase: str) -> Info:
+        """A step with so many batches of the first feed; each kind of step is captured when it first comes."""
+        if (count, phase) not in self._steps:
+            feed = Feed(self.batches.of(count), self._draws, self._rates, phase)
+            captures = self.device.type == "cuda" and self.method.capturable() is self.method
+            self._steps[count, phase] = CapturedStep(
+                lambda: self.method.step(self.problem, self.state, feed), self.state.tensors(), captures
             )
-        return self._step()
+        return self._steps[count, phase]()
 
     def _evaluate(self, steps: dict[str, Tensor]) -> dict[str, Any]:
         """Evaluates, keeps the best, and says what happened: every value a list with one entry a repeat."""

@@ -62,8 +62,10 @@ def standardised(task: Task) -> Examples:
 def rehearse(method: Method, space: Space, task: Task, repeats: int = 1) -> Needs:
     """Runs one step on fake tensors, which have shapes but no memory, and counts.
 
-    Raises where a step reads a value back to the host or has a shape that depends on data: it could not be captured.
+    Raises where a step reads a value back to the host or has a shape that depends on data: it could not be captured. A
+    method that has a sparse form is rehearsed in its dense one, which needs more.
     """
+    method = method.capturable()
     saved: dict[int, Tensor] = {}
 
     def note(value: Tensor) -> Tensor:
