@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from polyarch import data, distributions, methods, scores, selection, spaces, tables, uncertainty
     from polyarch.architecture import Architecture, Decision
     from polyarch.errors import PolyarchError
-    from polyarch.runs.run import Run, open_run
+    from polyarch.runs.run import Run, open_best, open_run
     from polyarch.runs.search import search
     from polyarch.spaces.choice import Choice
     from polyarch.spaces.module import ModuleSpace
@@ -25,6 +25,7 @@ __all__ = [
     "data",
     "distributions",
     "methods",
+    "open_best",
     "open_run",
     "scores",
     "search",
@@ -41,6 +42,7 @@ _HOMES = {
     "ModuleSpace": "polyarch.spaces.module",
     "PolyarchError": "polyarch.errors",
     "Run": "polyarch.runs.run",
+    "open_best": "polyarch.runs.run",
     "open_run": "polyarch.runs.run",
     "search": "polyarch.runs.search",
 }

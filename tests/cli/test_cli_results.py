@@ -127,7 +127,7 @@ def test_repeats(tmp_path, finished):
     assert cli("show", out / "seed-5", "--json").json == found["runs"][1]
     assert cli("evaluate", out / "seed-4", "--json").json["metrics"]["selected"]["accuracy"] == accuracies[0]
     for verb in (("evaluate", out), ("predict", out, "--inputs", "x")):
-        refused(*verb, says=("holds 2 repeats", str(out / "seed-4")))
+        refused(*verb, says=("holds 2 repeats", str(out / f"seed-{found['best']}")))
     assert [run.seed for run in open_repeats(out)] == [4, 5]
     page = cli("report", out, "--baseline", finished, "--json").json
     assert page == {"run": str(out), "report": str(out / "report.html")}

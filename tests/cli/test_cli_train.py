@@ -102,7 +102,7 @@ def test_another_architecture_other_data_several_seeds(tmp_path, searched):
     first, second = (open_run(out / f"seed-{seed}") for seed in (5, 6))
     assert not torch.equal(*(r.model().state_dict()["1.head.weight"] for r in (first, second)))
     assert first.config.shape().input == (3, 6, 6)
-    refused("train", out, "--out", tmp_path / "no", says=("holds 2 repeats", "seed-5"))
+    refused("train", out, "--out", tmp_path / "no", says=("holds 2 repeats", f"seed-{found['best']}, the best"))
 
 
 def test_inherited_weights(tmp_path, searched):

@@ -36,6 +36,8 @@ class Choices:
     method: Method
     source: Source
     search: SearchSettings
+    repeats: int
+    """How many seeds the method's preset trains."""
 
 
 def choose(
@@ -61,6 +63,7 @@ def choose(
         method=method_class(**{**method_preset, **given["method"]}),
         source=source_from(data, given["data"]),
         search=SearchSettings(**given["search"]),
+        repeats=catalogue.METHODS[method].repeats if method in catalogue.METHODS else 1,
     )
 
 

@@ -67,7 +67,9 @@ def _said(line: dict[str, Any]) -> str:
     split = "valid" if "valid" in line else "train"
     shown = {"log_likelihood": "log-lik.", "accuracy": "accuracy", "squared_error": "squared error"}
     parts = [f"{label} {_mean(line[split][name]):.4f}" for name, label in shown.items() if name in line[split]]
-    return f"{split} {', '.join(parts)}, entropy {_mean(line['entropy']):.2f}"
+    known = [value for value in line.get("truth", ()) if value is not None]
+    truth = f", truth {_mean(known):.5g}" if known else ""
+    return f"{split} {', '.join(parts)}, entropy {_mean(line['entropy']):.2f}{truth}"
 
 
 def say_collapse(line: dict[str, Any], said: set[str]) -> None:

@@ -31,7 +31,9 @@ def search(
     seed: Annotated[int | None, typer.Option("--seed", help="Every random draw comes from it. [default: 0]")] = None,
     repeats: Annotated[
         int | None,
-        typer.Option("--repeats", help="Train so many seeds as one batched computation. [default: 1]"),
+        typer.Option(
+            "--repeats", help="Train so many seeds as one batched computation. [default: the method's preset, or 1]"
+        ),
     ] = None,
     baselines: Annotated[
         str, typer.Option("--baselines", metavar="D,D,...", help="Also train networks of these fixed depths.")
@@ -40,13 +42,26 @@ def search(
     init_from: Annotated[
         Path | None, typer.Option("--init-from", metavar="RUN", help="Start from the belief that another run learnt.")
     ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--table",
+            metavar="NAME_OR_FILE",
+            help="Ground truth (.npz) to watch the search by: every evaluation also says what it has for the current "
+            "mode of belief. Nothing is ever chosen by it.",
+        ),
+    ] = None,
+    column: Annotated[
+        str | None,
+        typer.Option("--column", metavar="NAME", help="Of --table. [default: the only one of validation accuracy]"),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")] = False,
     settings: Set = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
     """Learn a distribution over architectures and the weights that go with it, and write a report."""
     flags = {"space": space, "method": method, "data": data, "seed": seed, "repeats": repeats, "device": device}
-    flags |= {"init_from": str(init_from.resolve()) if init_from else None}
+    flags |= {"init_from": str(init_from.resolve()) if init_from else None, "table": table, "column": column}
     with interruptible(out, baselines):
         begin_or_go_on = go_on if resume else _begin
         begin_or_go_on(out, flags, settings, _depths(baselines))
@@ -80,11 +95,13 @@ def _begin(out: Path, flags: dict[str, Any], settings: list[str], depths: list[i
             chosen.method,
             out=out,
             seed=flags["seed"] or 0,
-            repeats=1 if flags["repeats"] is None else flags["repeats"],
+            repeats=chosen.repeats if flags["repeats"] is None else flags["repeats"],
             prior=chosen.search.prior or None,
             select=chosen.search.select,
             device=flags["device"] or "auto",
             init_from=flags["init_from"],
+            table=flags["table"],
+            column=flags["column"],
             watch=watch,
         )
     _train_baselines(out, baselines)
@@ -195,14 +212,18 @@ def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], setting
     from polyarch.data.loading import source_for, source_from
     from polyarch.errors import PolyarchError
     from polyarch.selection import rule_for
+    from polyarch.tables import find_table
 
     def check(flag: str, asked: Any, has: Any) -> None:
         if asked != has:
-            raise PolyarchError(f"{flag} conflicts with the run in {out}, which has {has}; leave it out")
+            held = "none" if has == "" else has
+            raise PolyarchError(f"{flag} conflicts with the run in {out}, which has {held}; leave it out")
 
-    for name in ("seed", "repeats", "device", "init_from"):
+    for name in ("seed", "repeats", "device", "init_from", "column"):
         if flags.get(name) not in (None, "auto"):
             check(f"--{name.replace('_', '-')} {flags[name]}", flags[name], getattr(config, name))
+    if flags.get("table"):
+        check(f"--table {flags['table']}", str(find_table(flags["table"]).resolve()), config.table)
     source = config.data["source"] or {"data": None, "settings": {}}
     if flags["data"]:
         check(f"--data {flags['data']}", source_from(flags["data"], {}).text, source["data"])

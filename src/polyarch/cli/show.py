@@ -54,19 +54,23 @@ def _draw(path: Path, runs: list[Run]) -> None:
 
 
 def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
-    """Prints the result of one run, or of every repeat with their mean and spread."""
+    """Prints the result of one run, or of every repeat with their mean and spread and which of them is the best."""
     found = [run.result for run in runs]
+    best = _best(folder) if len(found) > 1 else None
     if as_json:
-        print(
-            json.dumps(found[0] if len(found) == 1 else {"run": str(folder), "runs": found, "summary": summary(found)})
-        )
+        several = {"run": str(folder), "runs": found, "best": best}
+        print(json.dumps(several | {"summary": summary(found)} if len(found) > 1 else found[0]))
         return
+    measured = found[0]["metrics"]
+    by = "on validation data" if "valid" in measured else "by the training objective"
     for result in found:
+        mark = f", the best of {len(found)} {by}" if result["seed"] == best else ""
         print(
             f"{result['architecture']} of space {result['space']} for {result['data']} by {result['method']}, "
-            f"seed {result['seed']}:\n  {_size(result)}"
+            f"seed {result['seed']}{mark}:\n  {_size(result)}"
         )
-    measured = found[0]["metrics"]
+        if "truth" in result:
+            print(f"  {_truth(result['truth'])}")
     rows = {label: [r["metrics"][key] for r in found] for key, label in ROWS if key in measured}
     if "test_unpruned" in measured:
         rows = {"mixture, pruned" if label == "mixture" else label: figures for label, figures in rows.items()}
@@ -77,6 +81,23 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
     if rows:
         print()
         print_figures("on test data", rows)
+
+
+def _best(folder: Path) -> int | None:
+    """The seed of the best repeat; None where an earlier version wrote the result."""
+    from polyarch.runs.run import Run
+
+    return Run(folder).result.get("best")
+
+
+def _truth(truth: dict[str, Any]) -> str:
+    """What the table has for the selected architecture, beside the plain baselines."""
+    parts = ["not in the table" if truth["selected"] is None else f"{truth['selected']:.5g}"]
+    if truth["random"] is not None:
+        parts.append(f"random architectures {truth['random']['mean']:.5g} ± {truth['random']['std']:.3g}")
+    if truth["best"] is not None:
+        parts.append(f"the best {truth['best']:.5g}")
+    return f"true {truth['column']}: {'; '.join(parts)}"
 
 
 def _size(result: dict[str, Any]) -> str:

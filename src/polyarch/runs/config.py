@@ -46,6 +46,10 @@ class Config:
     """The folder of the run whose weights it starts from."""
     init_from: str = ""
     """The folder of the run whose belief it starts from."""
+    table: str = ""
+    """The file of the table that it is watched by."""
+    column: str = ""
+    """The column of that table."""
     format: int = FORMAT
 
     def write(self, folder: Path) -> None:

@@ -227,14 +227,31 @@ class Run:
 
 
 def open_run(folder: str | Path) -> Run:
-    """A finished run; for a folder of several repeats, take one of `open_repeats`."""
+    """A finished run; for a folder of several repeats, take one of `open_repeats`, or `open_best`."""
     run = _opened(folder)
     if run.config.repeats > 1:
+        best = run.result.get("best")
+        advice = f"open one of them, such as {repeat_folder(run.folder, run.seed if best is None else best)}"
         raise PolyarchError(
-            f"{folder} holds {run.config.repeats} repeats; open one of them, such as "
-            f"{repeat_folder(run.folder, run.seed)}"
+            f"{folder} holds {run.config.repeats} repeats; {advice}{', the best' if best is not None else ''}"
         )
     return run
+
+
+def open_best(folder: str | Path) -> Run:
+    """Of a finished run's repeats the best by validation data, or by the training objective where there is none.
+
+    For a single run, itself. Test data has no part in it.
+    """
+    run = _opened(folder)
+    if run.config.repeats == 1:
+        return run
+    if "best" not in run.result:
+        raise PolyarchError(
+            f"{folder} does not say which of its repeats is the best, since an earlier version wrote it; remove "
+            f"{run.folder / RESULT} and run `{resume_command(run.folder)}`, which compares them"
+        )
+    return Run(repeat_folder(run.folder, run.result["best"]))
 
 
 def open_repeats(folder: str | Path, task: Task | None = None) -> list[Run]:

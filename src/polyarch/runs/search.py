@@ -17,30 +17,19 @@ import torch
 from torch import Tensor
 
 from polyarch import selection
-from polyarch.architecture import Architecture
 from polyarch.data.task import Split, Task
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
 from polyarch.methods.base import Examples, Method, Problem, State
 from polyarch.runs import config as configs
 from polyarch.runs.config import CONFIG, Config
-from polyarch.runs.files import LOCK, append, locked, make_folder, synced_size, write_json, write_whole
-from polyarch.runs.results import results
-from polyarch.runs.run import (
-    METRICS,
-    RESULT,
-    WEIGHTS,
-    Run,
-    check_same_data,
-    open_repeats,
-    open_run,
-    read_history,
-    repeat_folder,
-)
+from polyarch.runs.files import LOCK, append, locked, make_folder, synced_size
+from polyarch.runs.finishing import finish, one_repeat
+from polyarch.runs.run import METRICS, Run, check_same_data, open_repeats, open_run
+from polyarch.runs.truth import Truth, truth_of
 from polyarch.spaces.base import Space
 from polyarch.spaces.only import Only
 from polyarch.training import checkpoints, world
-from polyarch.training.calibration import calibration_batches, recalibrate
 from polyarch.training.loop import Diverged, Loop, Progress
 from polyarch.training.streams import Streams
 
@@ -61,6 +50,8 @@ def search(
     device: str = "auto",
     inherit: str | Path | None = None,
     init_from: str | Path | None = None,
+    table: str | Path | None = None,
+    column: str | None = None,
     checkpoint_seconds: float = 10.0,
     watch: Watch | None = None,
 ) -> Run | list[Run]:
@@ -80,6 +71,9 @@ def search(
             gives its architecture.
         init_from: the folder of a finished run of the same method and the same decisions; the search starts from the
             belief learnt there, perhaps on a smaller network or on other data.
+        table: ground truth, a path or a name (see `polyarch.tables`): every evaluation also says, as `truth`, what the
+            table has for the current mode of belief. It is only watched: nothing is ever chosen by it.
+        column: which of the table's columns; by default the only one of validation accuracy.
         checkpoint_seconds: at least so long between two checkpoints; killed, a search loses that much at most.
         watch: called with every evaluation.
 
@@ -92,6 +86,9 @@ def search(
         raise PolyarchError(f"seed must be 0 or more, not {seed}")
     space.check(task.shape)
     method.check(space)
+    if column and not table:
+        raise PolyarchError(f"column {column!r} is of no table; name the table as well")
+    truth = Truth(table, column, space) if table else None
     config = Config(
         space=configs.describe_space(space),
         method=configs.describe_method(method),
@@ -104,6 +101,8 @@ def search(
         versions=configs.versions(),
         inherit=str(Path(inherit).resolve()) if inherit else "",
         init_from=str(Path(init_from).resolve()) if init_from else "",
+        table=truth.table if truth else "",
+        column=truth.column.name if truth else "",
     )
     config.make_prior(space)
     if config.prior != "uniform" and not method.takes_prior(space):
@@ -116,7 +115,7 @@ def search(
         _check_free(folder)
     loop = _first(config, task)  # what does not go together shows here
     with _claimed(folder, config) if world.rank() == 0 else nullcontext():
-        _train(folder, config, task, loop, checkpoint_seconds, watch)
+        _train(folder, config, task, loop, truth, checkpoint_seconds, watch)
     return _opened(folder, task)
 
 
@@ -136,12 +135,13 @@ def resume(
     if not run.finished:
         task = task or run.task()
         check_same_data(run.config, task)
+        truth = truth_of(run.config)
         with locked(folder) if world.rank() == 0 else nullcontext():
             finished = run.finished  # by another process, since the first look
             world.barrier()
             if not finished:
                 loop = _restored(folder, run.config, task)
-                _train(folder, run.config, task, loop, checkpoint_seconds, watch)
+                _train(folder, run.config, task, loop, truth, checkpoint_seconds, watch)
     return _opened(folder, task)
 
 
@@ -263,14 +263,20 @@ def _prepare(
 
 
 def _train(
-    folder: Path, config: Config, task: Task, loop: Loop, checkpoint_seconds: float, watch: Watch | None
+    folder: Path,
+    config: Config,
+    task: Task,
+    loop: Loop,
+    truth: Truth | None,
+    checkpoint_seconds: float,
+    watch: Watch | None,
 ) -> None:
     """Runs every stage from where `loop` stands, then writes the results; rank 0 does the writing."""
     world.barrier()
     started = time.monotonic()
     stages = len(loop.method.stages(config.make_space()))
     while True:
-        _run_stage(folder, config, loop, checkpoint_seconds, watch, started)
+        _run_stage(folder, config, loop, truth, checkpoint_seconds, watch, started)
         loop.state.copy_from(loop.best)
         done = loop.progress
         if done.stage + 1 == stages:
@@ -278,12 +284,18 @@ def _train(
         next_up = Progress(done.stage + 1, 0, done.forward, done.backward)
         loop = _prepare(config, task, next_up, list(loop.streams), loop.state)
     if world.rank() == 0:
-        _finish(folder, config, task, loop)
+        finish(folder, config, task, loop, truth)
     world.barrier()
 
 
 def _run_stage(
-    folder: Path, config: Config, loop: Loop, checkpoint_seconds: float, watch: Watch | None, started: float
+    folder: Path,
+    config: Config,
+    loop: Loop,
+    truth: Truth | None,
+    checkpoint_seconds: float,
+    watch: Watch | None,
+    started: float,
 ) -> None:
     writes = world.rank() == 0
     last_checkpoint = time.monotonic()
@@ -294,6 +306,9 @@ def _run_stage(
             raise _diverged(folder, loop, diverged) from None
         if line is None or not writes:
             continue
+        if truth:
+            belief = loop.method.distribution(loop.problem.space, loop.state.belief)
+            line["truth"] = truth.of(loop.problem.space, belief.mode())
         line["seconds"] = round(time.monotonic() - started, 3)
         append(folder / METRICS, json.dumps(_unbatch(line, config.repeats)) + "\n")
         if time.monotonic() - last_checkpoint >= checkpoint_seconds:
@@ -380,60 +395,7 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _unbatch(value: Any, repeats: int) -> Any:
     """A line as it is written: without the axis of repeats in a single run."""
-    return _pick(value, 0) if repeats == 1 else value
-
-
-def _pick(value: Any, repeat: int) -> Any:
-    """One repeat's part of a line: every list's entry of that repeat."""
-    if isinstance(value, dict):
-        return {name: _pick(v, repeat) for name, v in value.items()}
-    return value[repeat] if isinstance(value, list) else value
-
-
-def _finish(folder: Path, config: Config, task: Task, loop: Loop) -> None:
-    """Writes what a run leaves behind; result.json last, since its presence says that all is there."""
-    belief = loop.method.distribution(loop.problem.space, loop.state.belief)
-    homes = [folder]
-    if config.repeats > 1:
-        homes = [repeat_folder(folder, config.seed + repeat) for repeat in range(config.repeats)]
-    for repeat, home in enumerate(homes):
-        if config.repeats > 1:
-            make_folder(home)
-            _write_own_metrics(folder, home, repeat, loop.progress.stopped_epoch[repeat])
-            replace(config, seed=config.seed + repeat, repeats=1).write(home)
-        tensors = {
-            name: value[repeat : repeat + 1] for name, value in loop.state.tensors().items() if "optimiser/" not in name
-        }
-        one = belief.repeat(repeat)
-        tensors |= {f"standardise/{name}": value for name, value in task.standardise.state_dict().items()}
-        architecture = loop.problem.space.architecture(selection.select(one, config.select))
-        tensors |= {f"statistics/{name}": value for name, value in _own_statistics(loop, architecture, repeat).items()}
-        checkpoints.save(home / WEIGHTS, tensors, {"best_epoch": loop.progress.best_epoch[repeat]})
-        write_json(home / "architecture.json", {"architecture": str(architecture), "select": config.select})
-        probs = {name: p.tolist() for name, p in one.probs().items()}
-        write_json(home / "distribution.json", {"probs": probs})
-        write_json(home / RESULT, results(Run(home, task), task))
-    if config.repeats > 1:
-        write_json(folder / RESULT, {"run": str(folder), "runs": [Run(home).result for home in homes]})
-
-
-def _own_statistics(loop: Loop, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
-    """Batch-norm statistics of the selected network, where its supernet's are those of many."""
-    if not loop.problem.supernet.shares_statistics or loop.problem.space.count() == 1:
-        return {}
-    network = loop.problem.supernet.extract(architecture, repeat).to(loop.device)
-    recalibrate(network, calibration_batches(loop.problem.data["train"].x, seed=loop.streams[repeat].seed))
-    return {name: value.clone() for name, value in network.named_buffers()}
-
-
-def _write_own_metrics(folder: Path, home: Path, repeat: int, stopped_epoch: int) -> None:
-    """One repeat's lines, up to where it stopped."""
-    own = [
-        json.dumps(_pick(line, repeat)) + "\n"
-        for line in read_history(folder)
-        if not stopped_epoch or line["epoch"] <= stopped_epoch
-    ]
-    write_whole(home / METRICS, "".join(own).encode())
+    return one_repeat(value, 0) if repeats == 1 else value
 
 
 def _opened(folder: Path, task: Task | None) -> Run | list[Run]:

@@ -1,0 +1,100 @@
+"""What a search leaves behind at its end: weights, belief, the selected architecture, results; a folder a repeat."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from polyarch import selection
+from polyarch.architecture import Architecture
+from polyarch.data.task import Task
+from polyarch.runs.config import Config
+from polyarch.runs.files import make_folder, write_json, write_whole
+from polyarch.runs.results import results
+from polyarch.runs.run import METRICS, RESULT, WEIGHTS, Run, read_history, repeat_folder
+from polyarch.runs.truth import Truth
+from polyarch.training import checkpoints
+from polyarch.training.calibration import calibration_batches, recalibrate
+from polyarch.training.loop import Loop, Progress
+
+
+def finish(folder: Path, config: Config, task: Task, loop: Loop, truth: Truth | None) -> None:
+    """Writes what a run leaves behind; result.json last, since its presence says that all is there."""
+    space = loop.problem.space
+    belief = loop.method.distribution(space, loop.state.belief)
+    homes = [folder]
+    if config.repeats > 1:
+        homes = [repeat_folder(folder, config.seed + repeat) for repeat in range(config.repeats)]
+    for repeat, home in enumerate(homes):
+        if config.repeats > 1:
+            make_folder(home)
+            _write_own_metrics(folder, home, repeat, loop.progress)
+            replace(config, seed=config.seed + repeat, repeats=1).write(home)
+        tensors = {
+            name: value[repeat : repeat + 1] for name, value in loop.state.tensors().items() if "optimiser/" not in name
+        }
+        one = belief.repeat(repeat)
+        tensors |= {f"standardise/{name}": value for name, value in task.standardise.state_dict().items()}
+        architecture = space.architecture(selection.select(one, config.select))
+        tensors |= {f"statistics/{name}": value for name, value in _own_statistics(loop, architecture, repeat).items()}
+        checkpoints.save(home / WEIGHTS, tensors, {"best_epoch": loop.progress.best_epoch[repeat]})
+        write_json(home / "architecture.json", {"architecture": str(architecture), "select": config.select})
+        probs = {name: p.tolist() for name, p in one.probs().items()}
+        write_json(home / "distribution.json", {"probs": probs})
+        watched = {"truth": truth.result(space, architecture)} if truth else {}
+        write_json(home / RESULT, results(Run(home, task), task) | watched)
+    if config.repeats > 1:
+        found = [Run(home).result for home in homes]
+        best = best_seed(found, loop.progress.best)
+        write_json(folder / RESULT, {"run": str(folder), "runs": found, "best": best})
+
+
+def best_seed(found: Sequence[dict[str, Any]], objectives: Sequence[float]) -> int:
+    """The seed of the best repeat: its selected network is the most accurate on validation data.
+
+    Log-likelihood decides between equals, and for regression alone. Without validation data the training objective of
+    the kept state does.
+
+    Args:
+        found: every repeat's result.
+        objectives: what every repeat reached on the data that its state was kept by.
+    """
+
+    def merit(repeat: int) -> tuple[float, ...]:
+        valid = found[repeat]["metrics"].get("valid")
+        return (valid.get("accuracy", 0.0), valid["log_likelihood"]) if valid else (objectives[repeat],)
+
+    seed: int = found[max(range(len(found)), key=merit)]["seed"]
+    return seed
+
+
+def one_repeat(value: Any, repeat: int) -> Any:
+    """One repeat's part of a line of metrics: every list's entry of that repeat."""
+    if isinstance(value, dict):
+        return {name: one_repeat(v, repeat) for name, v in value.items()}
+    return value[repeat] if isinstance(value, list) else value
+
+
+def _own_statistics(loop: Loop, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
+    """Batch-norm statistics of the selected network, where its supernet's are those of many."""
+    if not loop.problem.supernet.shares_statistics or loop.problem.space.count() == 1:
+        return {}
+    network = loop.problem.supernet.extract(architecture, repeat).to(loop.device)
+    recalibrate(network, calibration_batches(loop.problem.data["train"].x, seed=loop.streams[repeat].seed))
+    return {name: value.clone() for name, value in network.named_buffers()}
+
+
+def _write_own_metrics(folder: Path, home: Path, repeat: int, progress: Progress) -> None:
+    """One repeat's lines, in the last stage up to where it stopped."""
+    stopped = progress.stopped_epoch[repeat]
+    own = [
+        json.dumps(one_repeat(line, repeat)) + "\n"
+        for line in read_history(folder)
+        if not stopped or line["stage"] < progress.stage or line["epoch"] <= stopped
+    ]
+    write_whole(home / METRICS, "".join(own).encode())
