@@ -190,12 +190,12 @@ def _makes_a_module(found: Any) -> bool:
 
 
 def name_of(kind: str, cls: type[Any], settings: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """The shortest name that `find` takes for a class; of a class that has presets alone, the one of these settings."""
+    """What `find` calls a class with these settings: the preset that says the most of them, or its path."""
     path = f"{cls.__module__}:{cls.__qualname__}"
-    own = {name: entry.settings for name, entry in KINDS[kind].items() if entry.path == path}
-    plain = [name for name, preset in own.items() if not preset]
-    fitting = [name for name, preset in own.items() if preset and preset.items() <= settings.items()]
-    return [*plain, *fitting, path][0]
+    # Presets of several seeds are named alike in everything but how often they run.
+    own = {n: entry.settings for n, entry in KINDS[kind].items() if entry.path == path and entry.repeats == 1}
+    fitting = [name for name, preset in own.items() if preset.items() <= settings.items()]
+    return max(fitting, key=lambda name: len(own[name]), default=path)
 
 
 def load(path: str, kind: str) -> Any:

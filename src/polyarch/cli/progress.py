@@ -45,7 +45,13 @@ def _showing(title: str) -> Iterator[Callable[[dict[str, Any]], None]]:
         job = bar.add_task(title, total=None, said="")
 
         def show(line: dict[str, Any]) -> None:
-            bar.update(job, completed=line["epoch"], total=line["epochs"], said=_said(line))
+            bar.update(
+                job,
+                description=f"{title}{_stage(line)}",
+                completed=line["epoch"],
+                total=line["epochs"],
+                said=_said(line),
+            )
 
         yield show
 
@@ -57,9 +63,14 @@ def _plain_lines(title: str) -> Callable[[dict[str, Any]], None]:
         nonlocal last
         if time.monotonic() - last >= PLAIN_SECONDS:
             last = time.monotonic()
-            print(f"{title}: epoch {line['epoch']}/{line['epochs']} {_said(line)}", file=sys.stderr, flush=True)
+            where = f"{title}{_stage(line)}: epoch {line['epoch']}/{line['epochs']}"
+            print(f"{where} {_said(line)}", file=sys.stderr, flush=True)
 
     return show
+
+
+def _stage(line: dict[str, Any]) -> str:
+    return f", stage {line['stage'] + 1}/{line['stages']}" if line["stages"] > 1 else ""
 
 
 def _said(line: dict[str, Any]) -> str:

@@ -124,7 +124,7 @@ def describe_space(space: Space) -> dict[str, Any]:
 
 def describe_method(method: Method) -> dict[str, Any]:
     """A method as a config holds it."""
-    return {"name": catalogue.name_of("method", type(method)), "settings": method.settings()}
+    return {"name": catalogue.name_of("method", type(method), method.settings()), "settings": method.settings()}
 
 
 def describe_task(task: Task) -> dict[str, Any]:

@@ -220,7 +220,7 @@ def _learnt(config: Config) -> dict[str, Tensor]:
     run = open_run(config.init_from)
     for what, own, other in (
         ("space", config.space["signature"], run.config.space["signature"]),
-        ("method", config.method["name"], run.config.method["name"]),
+        ("method", type(config.make_method()), type(run.config.make_method())),
     ):
         if own != other:
             raise PolyarchError(
@@ -297,7 +297,7 @@ def _run_stage(
     watch: Watch | None,
     started: float,
 ) -> None:
-    writes = world.rank() == 0
+    writes, stages = world.rank() == 0, len(loop.method.stages(config.make_space()))
     last_checkpoint = time.monotonic()
     while not loop.progress.finished(loop.epochs):
         try:
@@ -315,7 +315,7 @@ def _run_stage(
             _save(folder, loop)
             last_checkpoint = time.monotonic()
         if watch:
-            watch(line | {"epochs": loop.epochs, "repeats": config.repeats})
+            watch(line | {"stages": stages, "epochs": loop.epochs, "repeats": config.repeats})
     if writes:
         _save(folder, loop)
 
