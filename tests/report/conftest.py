@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rewriting import in_stages, rewritten
 
 import polyarch as pa
 from polyarch.data.task import Task
@@ -87,6 +88,40 @@ def cell_alone(home):
         architecture="|nor_conv_1x1~0|+|none~0|skip_connect~1|+|skip_connect~0|nor_conv_3x3~1|avg_pool_3x3~2|", epochs=2
     )
     return made(home / "cell", pa.spaces.NasBench201(channels=2, cells=1), pa.data.load("digits"), method)
+
+
+@pytest.fixture(scope="session")
+def images():
+    """Few and small, for searches whose course matters and not what they find."""
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(48, 1, 8, 8)).astype(np.float32), random.integers(0, 3, 48)
+    return pa.data.load((x, y), valid=0.3, test=0.2)
+
+
+@pytest.fixture(scope="session")
+def quick_cells(home, images):
+    space = pa.spaces.NasBench201(channels=2, cells=1)
+    method = pa.methods.Darts(epochs=6, batch_size=8, belief_rate=0.3)
+    return made(home / "quick", space, images, method)
+
+
+@pytest.fixture(scope="session")
+def staged(home, quick_cells):
+    return rewritten(quick_cells.run, home / "staged", in_stages)
+
+
+@pytest.fixture(scope="session")
+def parents(home, images):
+    """Belief about simplices that architectures are read out of."""
+    space = pa.spaces.NasBench1Shot1(channels=2, cells=1)
+    return made(home / "parents", space, images, pa.methods.Darts(epochs=2, batch_size=8, belief_rate=0.3))
+
+
+@pytest.fixture(scope="session")
+def pairs(home, images):
+    """Sixteen decisions of up to 35 options."""
+    space = pa.spaces.Darts(layers=2, channels=2)
+    return made(home / "pairs", space, images, pa.methods.Parsec(epochs=3, batch_size=8, samples=1, belief_rate=0.3))
 
 
 @pytest.fixture(scope="session")

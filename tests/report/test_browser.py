@@ -22,6 +22,14 @@ EMPTY_IMAGES = """[...document.images].filter(i => !i.naturalWidth).length
 DRAWN = "[...document.querySelectorAll('figure svg')].every(s => s.getBoundingClientRect().height > 60)"
 COLOURS = """[getComputedStyle(document.body).backgroundColor,
   getComputedStyle(document.querySelector('svg text')).fill]"""
+COLUMNS = "new Set([...document.querySelectorAll('.bands > div')].map(p => p.getBoundingClientRect().left)).size"
+STAGES = (
+    "document.querySelectorAll('.stages span').length",
+    """[...document.querySelectorAll('.stages')].flatMap(row => {
+      const [places, end] = [[...row.children].map(e => e.getBoundingClientRect()), row.getBoundingClientRect().right];
+      return places.filter((p, k) => p.right > (k + 1 < places.length ? places[k + 1].left : end) + 1);
+    })""",
+)
 OVERLAPS = """(() => {
   const found = [];
   for (const svg of document.querySelectorAll('figure svg')) {
@@ -43,7 +51,20 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def pages(digits, digits_fixed, spirals, repeats, spirals_fixed, regression, unsplit, cell_search, cell_alone):
+def pages(
+    digits,
+    digits_fixed,
+    spirals,
+    repeats,
+    spirals_fixed,
+    regression,
+    unsplit,
+    cell_search,
+    cell_alone,
+    images,
+    pairs,
+    staged,
+):
     return {
         "digits": write_report(digits.run, digits.task, baselines=digits_fixed),
         "spirals": write_report(spirals.run, spirals.task),
@@ -54,10 +75,24 @@ def pages(digits, digits_fixed, spirals, repeats, spirals_fixed, regression, uns
         "cells": write_report(cell_search.runs[0], cell_search.task),
         "cells of seeds": write_summary_report(cell_search.folder, cell_search.runs, cell_search.task),
         "cell": write_report(cell_alone.run, cell_alone.task),
+        "pairs": write_report(pairs.run, images),
+        "staged": write_report(staged, images),
     }
 
 
-NAMES = ("digits", "spirals", "repeats", "fixed", "regression", "unsplit", "cells", "cells of seeds", "cell")
+NAMES = (
+    "digits",
+    "spirals",
+    "repeats",
+    "fixed",
+    "regression",
+    "unsplit",
+    "cells",
+    "cells of seeds",
+    "cell",
+    "pairs",
+    "staged",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -70,8 +105,24 @@ def test_page_is_quiet_and_asks_nothing_of_the_network(browser, pages, name):
     assert (twice, dangling, empty, drawn, sticks_out, overlaps) == ([], [], 0, True, 0, [])
 
 
-def test_page_fits_a_telephone(browser, pages):
-    assert browser.open(pages["digits"], STICKS_OUT, width=390).values == [0]
+@pytest.mark.parametrize("name", ["digits", "pairs", "staged"])
+def test_page_fits_a_telephone(browser, pages, name):
+    assert browser.open(pages[name], STICKS_OUT, width=390).values == [0]
+
+
+def test_panels_stand_side_by_side_as_there_is_room(browser, pages):
+    def columns(name, width):
+        return browser.open(pages[name], COLUMNS, width=width).values[0]
+
+    assert {width: columns("pairs", width) for width in (1100, 390)} == {1100: 5, 390: 2}
+    assert {width: columns("staged", width) for width in (1100, 390)} == {1100: 3, 390: 1}
+
+
+@pytest.mark.parametrize("width", [1100, 390])
+def test_names_of_stages_stay_within_their_panel(browser, pages, width):
+    [labels, outside] = browser.open(pages["staged"], *STAGES, width=width).values
+    assert labels == 18
+    assert outside == []
 
 
 def test_figures_follow_the_colour_scheme(browser, pages):

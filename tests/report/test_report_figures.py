@@ -9,7 +9,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from polyarch.report import drawing, figures, prediction_figures, words
+from polyarch.report import drawing, figures, prediction_figures, time_figures, words
 from polyarch.report.evidence import Course
 from polyarch.report.pictures import picked
 from polyarch.uncertainty import reliability
@@ -72,23 +72,24 @@ def test_posterior_of_any_size(depths, runs):
 def course(evaluations, decision="depth", options=4):
     epochs = np.arange(1.0, evaluations + 1)
     probs = np.full((evaluations, options), 1 / options)
-    value = np.linspace(-1, -0.1, evaluations)
-    return Course(epochs, {decision: probs}, np.ones(evaluations), {"train": {"a": value}}, int(epochs[-1]))
+    values = {"train": {"a": np.linspace(-1, -0.1, evaluations)}, "belief": {"entropy": np.ones(evaluations)}}
+    return Course(epochs, (0,), {decision: probs}, np.array([]), values, int(epochs[-1]))
 
 
 @pytest.mark.parametrize("evaluations", [2, 1000])
 def test_long_courses_stay_small(evaluations):
     both = [course(evaluations), course(max(2, evaluations // 2))]
-    assert len(figures.course(both, "depth")) < 100_000
-    panel = figures.CurvePanel("title", [figures.Line("train", "a", "train")])
-    assert len(figures.curves(both, [panel])) < 100_000
+    assert len(time_figures.course(both, "depth")) < 100_000
+    panel = time_figures.Panel("title", [time_figures.Line("train", "a", "train")])
+    assert len(time_figures.curves(both, [panel])) < 100_000
+    assert len(time_figures.trajectory(both, panel, [panel], [])) < 100_000
 
 
 def test_values_that_are_not_numbers_do_not_spoil_a_curve():
     broken = course(5)
     broken.values["train"]["a"][:] = np.nan
-    panel = figures.CurvePanel("title", [figures.Line("train", "a", "train")])
-    assert "title" in texts(figures.curves([broken], [panel]))
+    panel = time_figures.Panel("title", [time_figures.Line("train", "a", "train")])
+    assert "title" in texts(time_figures.curves([broken], [panel]))
 
 
 def test_options_with_long_names():

@@ -2,12 +2,14 @@
 
 import re
 import shlex
+from dataclasses import replace
 
 import pytest
+from rewriting import rewritten
 
 import polyarch as pa
 from polyarch.errors import PolyarchError
-from polyarch.report import write_report, write_summary_report
+from polyarch.report import words, write_report, write_summary_report
 from polyarch.runs.run import Run
 from polyarch.testing.toy import EnumeratedElbo, Lines, toy_task
 
@@ -45,6 +47,7 @@ def test_images(digits, digits_fixed):
     accuracy = 100 * digits.run.result["metrics"]["test"]["accuracy"]
     assert f"{accuracy:.1f}\u202f%" in text
     assert "test log-likelihood, nats per example" in text
+    assert "entropy of belief, nats</text>" in text
 
 
 def test_odd_names_are_escaped(digits):
@@ -58,6 +61,18 @@ def test_odd_names_are_escaped(digits):
     words = shlex.split(command.replace("\\\n", ""))
     assert words[words.index("--out") + 1] == f"{digits.folder}-again"
     assert {"space.max_depth=3", "space.width=8", "method.epochs=2", "search.select=expectation"} <= set(words)
+
+
+def test_what_a_search_was_given_is_given_again(tmp_path, cell_search):
+    run = cell_search.runs[0]
+    assert "--table" not in words.search_command(run, tmp_path / "out")
+    run = rewritten(run, tmp_path / "run", list)
+    replace(run.config, table="/tables/my table.npz", column="acc[3]", init_from="/runs/small").write(run.folder)
+    command = shlex.split(words.search_command(Run(run.folder), tmp_path / "out").replace("\\\n", ""))
+    for option, value in (("--table", "/tables/my table.npz"), ("--column", "acc[3]"), ("--init-from", "/runs/small")):
+        assert command[command.index(option) + 1] == value
+    call = words.search_call(Run(run.folder), tmp_path / "out")
+    assert "init_from='/runs/small', table='/tables/my table.npz', column='acc[3]'" in call
 
 
 def test_the_same_run_gives_the_same_page(spirals):
@@ -129,7 +144,7 @@ def test_a_space_that_is_not_depth(tmp_path):
     task = toy_task(tmp_path / "data")
     run = pa.search(Lines(), task, EnumeratedElbo(epochs=3), out=tmp_path / "run", device="cpu")
     text = read(write_report(run, task))
-    assert sections(text) == ["architecture", "belief", "course", "curves", "made"]
+    assert sections(text) == ["architecture", "belief", "course", "trajectory", "curves", "made"]
     assert "The search selects slope=" in text
     assert "depth" not in text.replace(str(tmp_path), "").lower()
     for option in ("slope", "shift", "-1.0", "0.5"):

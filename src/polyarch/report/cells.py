@@ -35,17 +35,23 @@ WIDEST = 1080
 HEADING, SWATCH = 14.0, 18.0
 
 
-def draw(graph: Graph) -> str:
-    """A picture of one graph as an SVG document; it may also stand inside a page, whose colours it then takes."""
-    placed = picture(graph)
+def draw(graph: Graph, operations: Sequence[str] = ()) -> str:
+    """A picture of one graph as an SVG document; it may also stand inside a page, whose colours it then takes.
+
+    Args:
+        graph: what to draw.
+        operations: those of all pictures that should have the same colours, where there are several.
+    """
+    placed = picture(graph, tuple(operations))
     return _document([graph.title], placed.width, placed.height, _drawn(placed))
 
 
 def draw_all(graphs: Sequence[Graph]) -> str:
     """Several graphs in one SVG document, one below the other under their titles."""
+    operations = tuple(edge.label for graph in graphs for edge in graph.edges)
     parts, top, width = [], 0.0, 0.0
     for graph in graphs:
-        placed = picture(graph)
+        placed = picture(graph, operations)
         heading = shortened(graph.title)
         parts.append(_text(_plain(heading), MARGIN, top + 26, HEADING, ' font-weight="600"'))
         parts.append(f'<g transform="translate(0 {top + 34:g})">\n{_drawn(placed)}\n</g>')
@@ -58,9 +64,9 @@ def draw_all(graphs: Sequence[Graph]) -> str:
 # Pictures: rows and legend.
 
 
-def picture(graph: Graph) -> Layout:
+def picture(graph: Graph, operations: tuple[str, ...] = ()) -> Layout:
     """Places nodes, lines and labels of a graph: in several rows if one is too wide, with a legend if it is crowded."""
-    bundles = bundled(graph)
+    bundles = bundled(graph, operations)
     placed = layout(graph.nodes, bundles)
     if placed.width > WIDEST:
         placed = _stacked([layout(*row) for row in _rows(placed, bundles)])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from polyarch.errors import PolyarchError
 from polyarch.report.drawing import Array
 from polyarch.runs.results import BATCH, largest
 from polyarch.runs.run import WEIGHTS, Run
+from polyarch.spaces.base import Space
 from polyarch.spaces.graph import Graph
 from polyarch.spaces.only import certain
 from polyarch.spaces.supernets import sparse_picks
@@ -29,16 +31,22 @@ from polyarch.uncertainty.predictive import Predictive
 
 @dataclass(frozen=True)
 class Course:
-    """How one run went, evaluation by evaluation; of several stages, the last."""
+    """How one run went, evaluation by evaluation, its epochs counted through all stages.
+
+    Where an evaluation does not have a number that others have, it is NaN.
+    """
 
     epochs: Array
     """[evaluations]."""
+    stages: tuple[int, ...]
+    """After how many epochs each stage began; the first after none."""
     probs: dict[str, Array]
     """Belief: for each decision [evaluations, options]."""
-    entropy: Array
-    """[evaluations], in nats."""
+    changes: Array
+    """Epochs after which the likeliest architecture was no longer that of the evaluation before."""
     values: dict[str, dict[str, Array]]
-    """By split (`step` is the mean over training steps) and by name: [evaluations, ...]."""
+    """By split and by name: [evaluations, ...]. Beside splits there are `step`, the mean over training steps, `watch`,
+    what a method watched, `belief` with its `entropy` in nats, and `table` with the `truth` of the mode."""
     kept: int
     """The epoch whose weights and belief were kept."""
 
@@ -51,25 +59,65 @@ class Course:
 def course(run: Run) -> Course:
     """The history of a run, as arrays."""
     lines = run.history()
-    lines = [line for line in lines if line["stage"] == lines[-1]["stage"]]
     if not lines:
         raise PolyarchError(f"{run.folder} has no metrics.jsonl, or an empty one; restore it, or search again")
     _, numbers = checkpoints.load(run.folder / WEIGHTS)
+    lengths = {line["stage"]: line["epoch"] for line in lines}
+    stages = dict(zip(lengths, itertools.accumulate(lengths.values(), initial=0), strict=False))
+    epochs = _column(stages[line["stage"]] + line["epoch"] for line in lines)
+    parts = {name: [line.get(name, {}) for line in lines] for name in ("probs", "step", "train", "valid", "watch")}
+    parts["belief"] = [{"entropy": line["entropy"]} for line in lines]
+    parts["table"] = [{"truth": line.get("truth")} for line in lines]
+    found = {name: columns for name, part in parts.items() if (columns := _columns(part))}
+    probs = {d.name: found["probs"][d.name] for d in simplices(run)}
     return Course(
-        epochs=_column(line["epoch"] for line in lines),
-        probs={name: _column(line["probs"][name] for line in lines) for name in lines[-1]["probs"]},
-        entropy=_column(line["entropy"] for line in lines),
-        values={
-            split: {name: _column(line[split][name] for line in lines) for name in lines[-1][split]}
-            for split in ("step", "train", "valid", "watch")
-            if lines[-1].get(split)
-        },
-        kept=int(numbers.get("best_epoch") or lines[-1]["epoch"]),
+        epochs=epochs,
+        stages=tuple(stages.values()),
+        probs=probs,
+        changes=epochs[_changed(run, probs)],
+        values={name: columns for name, columns in found.items() if name != "probs"},
+        kept=stages[lines[-1]["stage"]] + int(numbers.get("best_epoch") or lines[-1]["epoch"]),
     )
 
 
 def _column(values: Iterable[Any]) -> Array:
     return np.array(list(values), dtype=np.float64)
+
+
+def _columns(lines: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
+    """All that lines have under some name: [lines, ...], NaN where a line has nothing of the last one's shape."""
+    last = {name: value for line in lines for name, value in line.items() if value is not None}
+    found = {}
+    for name, value in last.items():
+        shape = np.shape(value)
+        missing = np.full(shape, np.nan)
+        own = (line.get(name) for line in lines)
+        found[name] = _column(missing if v is None or np.shape(v) != shape else v for v in own)
+    return found
+
+
+def _changed(run: Run, probs: Mapping[str, Array]) -> Sequence[int]:
+    """Evaluations whose likeliest architecture is another than that of the one before."""
+    known = np.flatnonzero(np.isfinite(np.concatenate(list(probs.values()), 1)).all(1))
+    rows = [torch.from_numpy(p[known]) for p in probs.values()]
+    choices = run.space.read_out(rows) if is_read_out(run) else torch.stack([row.argmax(-1) for row in rows], -1)
+    moved = (choices[1:] != choices[:-1]).any(-1).numpy()
+    found: Sequence[int] = known[1:][moved].tolist()
+    return found
+
+
+def averaged(courses: Sequence[Course], decision: str, places: Array) -> Array:
+    """Mean over runs of one decision's probabilities at given epochs: [places, options].
+
+    A run counts as long as it went on; NaN where none has a number.
+    """
+    total, count = np.zeros((len(places), courses[0].probs[decision].shape[1])), np.zeros((len(places), 1))
+    for one in courses:
+        nearest = one.probs[decision][np.abs(places[:, None] - one.epochs).argmin(1)]
+        counts = np.isfinite(nearest).all(1, keepdims=True) & (places <= one.epochs[-1] + 1e-9)[:, None]
+        total += np.where(counts, nearest, 0)
+        count += counts
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def probs(run: Run) -> dict[str, Array]:
@@ -91,6 +139,21 @@ def is_read_out(run: Run) -> bool:
 def simplices(run: Run) -> tuple[Decision, ...]:
     """What belief is about."""
     return run.space.mixing if is_read_out(run) else run.space.decisions
+
+
+def operations(run: Run) -> dict[str, tuple[str, ...]]:
+    """The operation that every option of these stands for; those that take it from different inputs share it."""
+    if is_read_out(run):
+        return {d.name: d.options for d in run.space.mixing}
+    return {
+        d.name: tuple(_operation(run.space, k, option) for option in range(len(d)))
+        for k, d in enumerate(run.space.decisions)
+    }
+
+
+def _operation(space: Space, decision: int, option: int) -> str:
+    used = {space.mixing[simplex].options[own] for simplex, own in space.uses(decision, option)}
+    return used.pop() if len(used) == 1 else space.decisions[decision].options[option]
 
 
 def selected(run: Run) -> dict[str, list[int]]:

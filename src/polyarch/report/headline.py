@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from polyarch.report import evidence, words
 from polyarch.report.story import MIXED, UNPRUNED, Story
+from polyarch.report.trajectory import collapse
 from polyarch.report.words import Measure
 from polyarch.runs.run import Run
 
@@ -16,7 +19,7 @@ LONGEST = 60
 
 def finding(story: Story) -> list[str]:
     """What was found, a sentence each."""
-    sentences = (_selected(story), _saved(story), _scores(story), _compared(story))
+    sentences = (_selected(story), collapse(story), _saved(story), _scores(story), _compared(story))
     return [sentence for sentence in sentences if sentence]
 
 
@@ -138,7 +141,7 @@ def _score_tiles(story: Story) -> list[tuple[str, str, str]]:
             found.append((title, measure.show(story.own(measure.name)), note))
         elif not story.split:
             at_kept = [course.at_kept("train", measure.name) for course in story.courses]
-            values = [float(value) for value in at_kept if value is not None]
+            values = [float(value) for value in at_kept if value is not None and np.isfinite(value)]
             if values:
                 found.append((f"training {measure.title}", measure.show(values), "data it was fitted to"))
     return found

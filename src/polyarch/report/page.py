@@ -11,7 +11,7 @@ import jinja2
 
 from polyarch.data.task import Task
 from polyarch.errors import PolyarchError
-from polyarch.report import headline, sections, words
+from polyarch.report import headline, sections, trajectory, words
 from polyarch.report.story import Story
 from polyarch.runs.files import write_whole
 from polyarch.runs.run import Run
@@ -24,8 +24,8 @@ SECTIONS = {
     "architecture": ("Architecture", sections.architecture),
     "belief": ("Belief", sections.belief),
     "course": ("Course", sections.course),
+    "trajectory": ("Trajectory", trajectory.trajectory),
     "curves": ("Training", sections.curves),
-    "watched": ("Watched", sections.watched),
     "calibration": ("Calibration", sections.calibration),
     "maps": ("Functions", sections.maps),
     "gallery": ("Hard cases", sections.gallery),
@@ -86,6 +86,7 @@ def _context(story: Story) -> dict[str, Any]:
         "space": config.space["name"].rpartition(":")[2],
         "method": config.method["name"].rpartition(":")[2],
         "runs": len(story.runs),
+        "stages": len(story.courses[0].stages),
         "split": words.SPLITS.get(story.split or "", ""),
         "examples": words.whole(config.data["examples"][story.split]) if story.split else "",
         "finding": headline.finding(story),

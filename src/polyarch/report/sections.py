@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from polyarch import selection
-from polyarch.report import cells, evidence, figures, pictures, words
+from polyarch.report import bands, cells, evidence, figures, pictures, time_figures, words
 from polyarch.report.drawing import BLUE, GREEN, Array
 from polyarch.report.story import Story
 from polyarch.runs.run import resume_command
@@ -25,17 +25,21 @@ def architecture(story: Story) -> dict[str, Any] | None:
     if story.is_depth:
         return None
     shown = [(run, graph) for run in story.runs for graph in evidence.graphs(run)]
+    operations = bands.colour_order(story.courses, evidence.operations(story.run))
     drawn = [
-        {"title": f"{graph.title}, seed {run.seed}" if story.several else graph.title, "svg": _inline(graph)}
+        {
+            "title": f"{graph.title}, seed {run.seed}" if story.several else graph.title,
+            "svg": _inline(graph, operations),
+        }
         for run, graph in shown
     ]
     texts = list(dict.fromkeys(str(run.architecture) for run in story.runs))
     return {"pictures": drawn, "texts": texts, "is_belief": not story.is_point}
 
 
-def _inline(graph: Graph) -> Markup:
+def _inline(graph: Graph, operations: Sequence[str]) -> Markup:
     """A picture without the address of its language, which a page does not need: it shows no address at all."""
-    return Markup(re.sub(r' xmlns="[^"]*"', "", cells.draw(graph), count=1))
+    return Markup(re.sub(r' xmlns="[^"]*"', "", cells.draw(graph, operations), count=1))
 
 
 def belief(story: Story) -> dict[str, Any] | None:
@@ -139,10 +143,13 @@ def _own_fit(story: Story) -> figures.Fit | None:
 
 
 def course(story: Story) -> dict[str, Any] | None:
-    """How belief formed."""
+    """How belief formed: over depth as a map, else a panel a decision."""
     if story.is_point or len(story.courses[0].epochs) < 2:
         return None
-    return {"svg": figures.course(story.courses, "depth" if story.is_depth else None)}
+    if story.is_depth:
+        return {"svg": time_figures.course(story.courses, "depth"), "bands": None}
+    options = {d.name: d.options for d in evidence.simplices(story.run)}
+    return {"svg": None, "bands": bands.picture(story.courses, options, evidence.operations(story.run))}
 
 
 def curves(story: Story) -> dict[str, Any] | None:
@@ -159,13 +166,13 @@ def curves(story: Story) -> dict[str, Any] | None:
         "squared_error": f"squared error{of}",
     }
     for name, title in titles.items():
-        lines = [figures.Line(split, name, LABELS[split]) for split in splits if name in values[split]]
+        lines = [time_figures.Line(split, name, LABELS[split]) for split in splits if name in values[split]]
         if lines:
-            panels.append(figures.CurvePanel(title, lines, percent=name == "accuracy"))
+            panels.append(time_figures.Panel(title, lines, percent=name == "accuracy"))
     if not panels or len(story.courses[0].epochs) < 2:
         return None
     return {
-        "svg": figures.curves(story.courses, panels),
+        "svg": time_figures.curves(story.courses, panels),
         "kept": "" if story.several else str(story.courses[0].kept),
         "rising": all(c.kept == c.epochs[-1] for c in story.courses)
         and story.run.config.method["settings"].get("stop") != "never",
@@ -174,45 +181,16 @@ def curves(story: Story) -> dict[str, Any] | None:
     }
 
 
-WATCHED = {
-    "cell_depth": ("depth of the cell, edges", False),
-    "skip_share": ("skips among its operations", True),
-    "hessian_eigenvalue": ("largest eigenvalue of the Hessian", False),
-    "sigma": ("deviation of the logits", False),
-    "discretisation_gap": ("loss of the mode above the mixture's", False),
-    "effective_samples": ("effective samples", False),
-}
-"""What a method may watch, with its title and whether it is a share."""
-
-
-def watched(story: Story) -> dict[str, Any] | None:
-    """What else a search watched: signs of a collapse, and how sure belief is."""
-    values = story.courses[0].values
-    splits = [split for split in ("train", "valid", "step", "watch") if split in values]
-    homes = {name: split for name in WATCHED for split in splits if name in values[split]}
-    panels = [
-        figures.CurvePanel(WATCHED[name][0], [figures.Line(split, name, "")], percent=WATCHED[name][1])
-        for name, split in homes.items()
-    ]
-    if not panels or len(story.courses[0].epochs) < 2:
-        return None
-    collapsed = [c.values.get("watch", {}).get("collapsed") for c in story.courses]
-    return {
-        "svg": figures.curves(story.courses, panels, "watched"),
-        "collapsed": sum(bool(own[-1]) for own in collapsed if own is not None),
-        "runs": len(story.runs),
-    }
-
-
-def _objective(values: dict[str, dict[str, Array]], splits: Sequence[str], examples: int) -> list[figures.CurvePanel]:
+def _objective(values: dict[str, dict[str, Array]], splits: Sequence[str], examples: int) -> list[time_figures.Panel]:
     """What is climbed, per training example; nothing where that is the log-likelihood, which has a panel."""
-    lines = [figures.Line(s, "objective", LABELS[s]) for s in splits if s != "step"]
+    lines = [time_figures.Line(s, "objective", LABELS[s]) for s in splits if s != "step"]
     if not all("elbo" in values[line.split] for line in lines):
-        same = all(np.array_equal(v["objective"], v.get("log_likelihood", ())) for v in _evaluated(values))
-        return [] if same else [figures.CurvePanel("objective", lines)]
+        pairs = [(v["objective"], v.get("log_likelihood", ())) for v in _evaluated(values)]
+        same = all(np.array_equal(climbed, fit, equal_nan=True) for climbed, fit in pairs)
+        return [] if same else [time_figures.Panel("objective", lines)]
     if "step" in splits and "elbo" in values["step"]:
-        lines.insert(0, figures.Line("step", "elbo", LABELS["step"], examples))
-    return [figures.CurvePanel("ELBO, nats per training example", lines)]
+        lines.insert(0, time_figures.Line("step", "elbo", LABELS["step"], examples))
+    return [time_figures.Panel("ELBO, nats per training example", lines)]
 
 
 def _evaluated(values: dict[str, dict[str, Array]]) -> list[dict[str, Array]]:
@@ -288,6 +266,7 @@ def made(story: Story) -> dict[str, Any]:
         "selection rule": config.select,
         "seeds" if story.several else "seed": words.ranges([run.seed for run in story.runs]),
         "kept epoch": words.ranges(sorted({c.kept for c in story.courses})),
+        **_stages(story),
         "examples passed forward": words.whole(story.results[0]["budget"]["forward"]),
         "examples passed backward": words.whole(story.results[0]["budget"]["backward"]),
         "device": config.device,
@@ -306,6 +285,14 @@ def made(story: Story) -> dict[str, Any]:
         "python": _python(story),
         "baselines": [str(run.folder) for run in story.baselines],
     }
+
+
+def _stages(story: Story) -> dict[str, str]:
+    """How many epochs each stage took, where there are several."""
+    first = story.courses[0]
+    ends = [*first.stages[1:], round(first.epochs[-1])]
+    lengths = [str(end - start) for start, end in zip(first.stages, ends, strict=True)]
+    return {"epochs of its stages": " + ".join(lengths)} if len(lengths) > 1 else {}
 
 
 def _trained_along(story: Story) -> list[int]:

@@ -97,14 +97,19 @@ class Bundle:
         return [y - level for y in middles], level, ends[-1] - level
 
 
-def bundled(graph: Graph) -> list[Bundle]:
-    """Edges by the nodes they join, in order of their first appearance; what cannot be is left out."""
+def bundled(graph: Graph, operations: Sequence[str] = ()) -> list[Bundle]:
+    """Edges by the nodes they join, in order of their first appearance; what cannot be is left out.
+
+    Args:
+        graph: the picture's.
+        operations: those of all pictures that should have the same colours, where there are several.
+    """
     _check(graph)
     edges = [edge for edge in graph.edges if edge.probability > 0]
     joined: dict[tuple[str, str], list[Edge]] = {}
     for edge in edges:
         joined.setdefault((edge.source, edge.target), []).append(edge)
-    colours = _colours([edge.label for edge in edges])
+    colour = colours([*operations, *(edge.label for edge in edges)])
     is_belief = any(edge.probability < 1 for edge in edges)
     has_operations = any(edge.label for edge in edges)
     names = {node.name: node.label or node.name for node in graph.nodes}
@@ -117,7 +122,7 @@ def bundled(graph: Graph) -> list[Bundle]:
             # Beside operations, a line without one is wiring that no one decides on, and should not stand out.
             is_plain = has_operations and not edge.label and edge.probability == 1
             width = _width(edge.probability) if is_belief and not is_plain else 1.8
-            strands.append(_strand(edge, way, colours[edge.label], width))
+            strands.append(_strand(edge, way, colour[edge.label], width))
         if others:
             strands.append(_rest(others, way))
         bundles.append(Bundle(source, target, tuple(strands)))
@@ -219,17 +224,17 @@ def legend(graph: Graph, bundles: Sequence[Bundle]) -> list[tuple[str, str]]:
 # Colours.
 
 
-def _colours(labels: Sequence[str]) -> dict[str, str]:
-    """A colour an operation, the same in every picture; two of no known family differ as long as colours last."""
-    colours: dict[str, str] = {}
+def colours(labels: Sequence[str]) -> dict[str, str]:
+    """A colour an operation; two of no known family differ as long as colours last."""
+    found: dict[str, str] = {}
     for label in dict.fromkeys(labels):
         colour = _family_colour(label)
         if colour is None:
             wanted = zlib.crc32(label.encode("utf-8", "replace")) % len(OTHERS)
             turned = OTHERS[wanted:] + OTHERS[:wanted]
-            colour = next((other for other in turned if other not in colours.values()), turned[0])
-        colours[label] = colour
-    return colours
+            colour = next((other for other in turned if other not in found.values()), turned[0])
+        found[label] = colour
+    return found
 
 
 def _family_colour(label: str) -> str | None:

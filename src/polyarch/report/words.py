@@ -112,6 +112,13 @@ def changed(cls: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in defaults or defaults[name] != value}
 
 
+def _given(run: Run) -> dict[str, str]:
+    """The files and folders that a search was given beside its data, by the names of `search`'s arguments."""
+    config = run.config
+    given = {"init_from": config.init_from, "table": config.table, "column": config.column}
+    return {name: value for name, value in given.items() if value}
+
+
 def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[int] = ()) -> str | None:
     """What repeats a search from the shell; None where the data or the prior exist in Python alone."""
     config, source = run.config, run.config.data["source"]
@@ -126,6 +133,7 @@ def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[in
     words += ["--out", str(out), "--seed", str(config.seed)]
     words += ["--repeats", str(repeats)] if repeats > 1 else []
     words += ["--baselines", ",".join(map(str, baselines))] if baselines else []
+    words += [part for name, value in _given(run).items() for part in (f"--{name.replace('_', '-')}", value)]
     usual = selection.rule_for("auto", config.make_space().nested, config.data["examples"]["train"])
     settings = {
         "data": changed(source_for(source["data"]), source["settings"]),
@@ -156,6 +164,7 @@ def search_call(run: Run, out: Path, repeats: int = 1) -> str:
         home = f"pa.{kind}s." if cls.__module__.startswith(f"polyarch.{kind}s.") else ""
         made[kind] = f"{home}{cls.__name__}({values})"
     extra = f", repeats={repeats}" if repeats > 1 else ""
+    extra += "".join(f", {name}={value!r}" for name, value in _given(run).items())
     extra += ", prior=prior" if not isinstance(config.prior, str) else f", prior={config.prior!r}"
     return (
         f"pa.search(\n    {made['space']},\n    task,\n    {made['method']},\n"

@@ -1,0 +1,340 @@
+"""Figures over the epochs of a search, counted through all its stages: arrays in, SVG out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from polyarch.report.drawing import (
+    BLUE,
+    CARD,
+    GREEN,
+    INK,
+    MUTED,
+    ORANGE,
+    SHADES,
+    WIDTH,
+    Array,
+    grid,
+    label_ends,
+    rgba,
+    style,
+    thinned,
+    to_svg,
+)
+from polyarch.report.evidence import Course, averaged
+from polyarch.report.words import MINUS, THIN
+
+DOTTED = (0, (1, 1.8))
+NAMES = 11.0
+"""Points that the names of stages need above a panel."""
+
+
+# --------------------------------------------------------------------------------------------------
+# Epochs and stages: what all figures here share.
+
+
+def ends(courses: Sequence[Course]) -> tuple[float, float]:
+    """The first epoch that any run has an evaluation of, and the last."""
+    first = min(float(c.epochs[0]) for c in courses)
+    return first, max(first + 1, *(float(c.epochs[-1]) for c in courses))
+
+
+def stage_marks(courses: Sequence[Course], wide: float) -> list[tuple[float, str]]:
+    """Where stages begin, between two epochs, and their names, or numbers where there is no room for names.
+
+    Nothing where there is a single stage.
+
+    Args:
+        courses: the runs, whose stages are alike.
+        wide: how wide the figure is, in points or pixels.
+    """
+    (first, last), stages = ends(courses), courses[0].stages
+    if len(stages) == 1:
+        return []
+    borders = [first, *(after + 0.5 for after in stages[1:]), last]
+    rooms = [wide * (end - start) / (last - first) for start, end in itertools.pairwise(borders)]
+    name = "stage {}" if min(rooms) > 38 else "{}"
+    return [
+        (start, name.format(number) if room > 9 else "")
+        for number, (start, room) in enumerate(zip(borders, rooms, strict=False), start=1)
+    ]
+
+
+def _over_epochs(axes: Axes, courses: Sequence[Course], title: str, *, ticks: int, names_stages: bool = True) -> None:
+    """Sets the title, the limits and ticks in epochs, and marks where stages begin."""
+    axes.set_xlim(*ends(courses))
+    axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True, min_n_ticks=1))
+    marks = stage_marks(courses, axes.get_window_extent().width * 72 / axes.figure.dpi)
+    for x, _ in marks[1:]:
+        axes.axvline(x, color=MUTED, linewidth=0.7, zorder=1.5)
+    for x, text in marks if names_stages else ():
+        place = (x, 1), (1, 2), axes.get_xaxis_transform(), "offset points"
+        axes.annotate(text, *place, color=MUTED, fontsize=7.5, va="bottom", annotation_clip=False)
+    axes.set_title(title, pad=7 + (NAMES if marks and names_stages else 0))
+
+
+def _line(axes: Axes, c: Course, values: Array, colour: str, width: float) -> None:
+    """A line with gaps where there is no number; a number alone between two gaps is a dot."""
+    points = thinned(len(values))
+    x, y = c.epochs[points], values[points]
+    axes.plot(x, y, color=colour, linewidth=width)
+    known = np.pad(np.isfinite(y), 1)
+    alone = known[1:-1] & ~known[:-2] & ~known[2:]
+    axes.plot(x[alone], y[alone], "o", color=colour, markersize=2 * width, markeredgewidth=0)
+
+
+def _at(c: Course, values: Array) -> Array:
+    return values[int(np.abs(c.epochs - c.kept).argmin())]
+
+
+# --------------------------------------------------------------------------------------------------
+# Belief over depth.
+
+
+def course(courses: Sequence[Course], decision: str) -> Markup:
+    """Belief over time as a map of one decision whose options have an order, and its entropy underneath."""
+    with style():
+        figure = Figure(figsize=(WIDTH, 4.6))
+        top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(2.7, 1))
+        figure.subplots_adjust(0.065, 0.095, 0.83, 0.93, hspace=0.3)
+        _heat(top, courses, decision)
+        panel = entropy_panel(courses)
+        _over_epochs(bottom, courses, panel.title, ticks=8, names_stages=False)
+        _draw(bottom, courses, panel)
+        bottom.set_xlabel("epoch")
+        return to_svg(figure, "course")
+
+
+def _heat(axes: Axes, courses: Sequence[Course], decision: str) -> None:
+    first, last = ends(courses)
+    columns = min(max(len(c.epochs) for c in courses), 300)
+    mean = np.nan_to_num(averaged(courses, decision, np.linspace(first, last, columns)))
+    options = mean.shape[1]
+    half = (last - first) / max(columns - 1, 1) / 2 or 0.5
+    peak = float(mean.max())
+    axes.imshow(
+        rgba(SHADES[0], (mean.T / peak) ** 0.8),
+        interpolation="none",
+        aspect="auto",
+        origin="lower",
+        extent=(first - half, last + half, -0.5, options - 0.5),
+    )
+    for c in courses:
+        points = thinned(len(c.epochs))
+        axes.plot(
+            c.epochs[points],
+            c.probs[decision][points].argmax(1),
+            color=ORANGE,
+            linewidth=1.3 if len(courses) == 1 else 0.9,
+            drawstyle="steps-mid",
+        )
+        axes.plot(
+            c.kept,
+            _at(c, c.probs[decision]).argmax(),
+            "o",
+            color=ORANGE,
+            markersize=4.5,
+            clip_on=False,
+            zorder=5,
+        )
+    axes.set_ylim(-0.5, options - 0.5)
+    axes.yaxis.set_major_locator(MaxNLocator(8, integer=True))
+    title = "q(d) at each epoch, by depth" + (", mean over seeds" if len(courses) > 1 else "")
+    _over_epochs(axes, courses, title, ticks=8)
+    key = axes.inset_axes((1.015, 0.52, 0.022, 0.44))
+    key.imshow(
+        rgba(SHADES[0], np.linspace(0, 1, 40)[:, None] ** 0.8),
+        interpolation="none",
+        aspect="auto",
+        origin="lower",
+        extent=(0, 1, 0, peak),
+    )
+    key.set_xticks([])
+    key.yaxis.tick_right()
+    key.set_yticks([0, peak], ["0", f"{peak:.2g}"])
+    for side in key.spines.values():
+        side.set_visible(False)
+    axes.annotate(
+        "most probable\n● kept epoch",
+        (1, 0.3),
+        (6, 0),
+        "axes fraction",
+        "offset points",
+        color=ORANGE,
+        va="top",
+        linespacing=1.5,
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# What was measured.
+
+
+@dataclass(frozen=True)
+class Line:
+    """One measurement over the epochs, by its names in `Course.values`."""
+
+    split: str
+    name: str
+    label: str = ""
+    """What stands at its end; else its last value does."""
+    scale: float = 1
+    """What values are divided by."""
+    colour: str = ""
+    """Its own; else that of its split."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Measurements that share an axis."""
+
+    title: str
+    lines: Sequence[Line]
+    percent: bool = False
+    whole: bool = False
+    """Whether all values are whole numbers."""
+    from_zero: bool = False
+    levels: Sequence[tuple[float, str]] = ()
+    """Values to compare with, and their names: dotted lines."""
+
+
+def entropy_panel(courses: Sequence[Course]) -> Panel:
+    """The entropy of belief, beside the most that it can be."""
+    most = sum(float(np.log(p.shape[1])) for p in courses[0].probs.values())
+    return Panel("entropy of belief, nats", [Line("belief", "entropy")], from_zero=True, levels=[(most, "uniform")])
+
+
+def curves(courses: Sequence[Course], panels: Sequence[Panel]) -> Markup:
+    """Panels side by side, one line a run; the kept epoch is marked."""
+    with style():
+        height = 2.9 + (NAMES / 72 if stage_marks(courses, WIDTH) else 0)
+        figure = Figure(figsize=(WIDTH, height))
+        row = figure.subplots(1, len(panels), squeeze=False)[0]
+        figure.subplots_adjust(0.055, 0.46 / height, 0.945, 2.55 / height, wspace=0.4)
+        for axes, panel in zip(row, panels, strict=True):
+            _over_epochs(axes, courses, panel.title, ticks=4)
+            _draw(axes, courses, panel)
+            axes.set_xlabel("epoch")
+        return to_svg(figure, "curves")
+
+
+TALL, LOW, BETWEEN = 2.3, 0.62, 0.4
+"""Inches of the first panel of a trajectory, of the others, and from one to the next."""
+
+
+def trajectory(courses: Sequence[Course], main: Panel, others: Sequence[Panel], collapses: Sequence[float]) -> Markup:
+    """What a search was worth as it went, and below it, aligned, what else was watched.
+
+    Args:
+        courses: the runs.
+        main: what it was worth; on its axis ticks mark where the likeliest architecture changed.
+        others: low panels below it, one at least.
+        collapses: epochs to mark, at which runs collapsed.
+    """
+    with style():
+        heights = [TALL, *[LOW] * len(others)]
+        top = 0.36 + (NAMES / 72 if stage_marks(courses, WIDTH) else 0)
+        height = top + sum(heights) + BETWEEN * len(others) + 0.5
+        figure = Figure(figsize=(WIDTH, height))
+        column: list[Axes] = []
+        for k, (panel, own) in enumerate(zip((main, *others), heights, strict=True)):
+            bottom = height - top - sum(heights[: k + 1]) - BETWEEN * k
+            column.append(figure.add_axes((0.065, bottom / height, 0.765, own / height)))
+            _over_epochs(column[k], courses, panel.title, ticks=8, names_stages=k == 0)
+            has_changes = k == 0 and any(c.changes.size for c in courses)
+            _draw(column[k], courses, panel, "❘ likeliest changed" if has_changes else "")
+            column[k].tick_params(labelbottom=k == len(others))
+            for x in collapses:
+                column[k].axvline(x, color=ORANGE, linewidth=0.9, linestyle=(0, (4, 2.5)), zorder=1.6)
+        for c in courses:
+            column[0].plot(
+                c.changes,
+                np.zeros(len(c.changes)),
+                "|",
+                transform=column[0].get_xaxis_transform(),
+                color=INK,
+                markersize=7,
+                clip_on=False,
+                zorder=4,
+            )
+        if collapses:
+            _name_collapse(column[0], min(collapses))
+        column[-1].set_xlabel("epoch")
+        return to_svg(figure, "trajectory")
+
+
+def _name_collapse(axes: Axes, x: float) -> None:
+    first, last = axes.get_xlim()
+    side = -1 if x > first + 0.85 * (last - first) else 1
+    place = (x, 1), (4 * side, -2), axes.get_xaxis_transform(), "offset points"
+    behind = {"facecolor": CARD, "edgecolor": "none", "pad": 1}
+    axes.annotate(
+        "collapsed", *place, color=ORANGE, ha="left" if side == 1 else "right", va="top", bbox=behind, zorder=6
+    )
+
+
+COLOURS = {"step": MUTED, "train": GREEN, "table": INK}
+"""Of splits; all others are blue."""
+
+
+def _draw(axes: Axes, courses: Sequence[Course], panel: Panel, on_axis: str = "") -> None:
+    """Lines and levels with what stands at their ends; `on_axis` names what is marked on the axis itself."""
+    grid(axes)
+    labels = [_measurement(axes, courses, panel, line) for line in panel.lines]
+    for value, name in panel.levels:
+        axes.axhline(value, color=MUTED, linewidth=1, linestyle=DOTTED)
+        labels.append((value, name, MUTED))
+    _window(axes, courses, panel)
+    is_tall = axes.get_window_extent().height > axes.figure.dpi
+    axes.yaxis.set_major_locator(MaxNLocator(5 if is_tall else 3, integer=panel.whole))
+    axes.yaxis.set_major_formatter(lambda value, _: _shown(value, panel))
+    if on_axis:
+        labels.append((axes.get_ylim()[0], on_axis, INK))
+    label_ends(axes, [label for label in labels if np.isfinite(label[0])])
+
+
+def _measurement(axes: Axes, courses: Sequence[Course], panel: Panel, line: Line) -> tuple[float, str, str]:
+    """Draws one line a run, and says where they end, on average, with the label and its colour."""
+    colour, is_thin = line.colour or COLOURS.get(line.split, BLUE), len(courses) > 1 or line.split == "step"
+    last = []
+    for c in courses:
+        values = _values(c, line)
+        _line(axes, c, values, colour, 1.0 if is_thin else 1.6)
+        last += values[np.isfinite(values)][-1:].tolist()
+        if line.split != "step":
+            axes.plot(c.kept, _at(c, values), "o", color=ORANGE, markersize=4.5, zorder=5, clip_on=False)
+    end = float(np.mean(last)) if last else np.nan
+    return end, line.label or _shown(end, panel, 3), colour
+
+
+def _values(c: Course, line: Line) -> Array:
+    return c.values[line.split][line.name] / line.scale
+
+
+def _shown(value: float, panel: Panel, digits: int = 4) -> str:
+    text = f"{100 * value:.{digits}g}{THIN}%" if panel.percent else f"{value:.{digits}g}"
+    return text.replace("-", MINUS)
+
+
+def _window(axes: Axes, courses: Sequence[Course], panel: Panel) -> None:
+    """Vertical limits: all values but the outliers of the first epochs, which would flatten the rest."""
+    seen = [_values(c, line) for c in courses for line in panel.lines]
+    late = np.concatenate([v[len(v) // 20 :] for v in seen])
+    late = late[np.isfinite(late)]
+    if late.size == 0:
+        return
+    levels = [value for value, _ in panel.levels]
+    last = [float(v[-1]) for v in seen if np.isfinite(v[-1])]
+    high = max([float(late.max()), *levels])
+    least = [0.0] if panel.from_zero else [high - 0.02 * max(abs(high), 0.05)]
+    low = min([float(np.quantile(late, 0.02, method="lower")), *last, *levels, *least])
+    room = 0.06 * (high - low)
+    axes.set_ylim(low - room, min(high + room, 1 + 0.02 * (high - low)) if panel.percent else high + room)
