@@ -124,6 +124,16 @@ METHODS |= {
     "parsec-8": Entry("polyarch.methods.parsec:Parsec", "the same with K = 8 samples a step", {"samples": 8}),
     "parsec-best-of-2": Entry("polyarch.methods.parsec:Parsec", "K = 16, the better of two seeds", {"samples": 16}, 2),
 }
+_ONE_SHOT_METHOD = "polyarch.methods.one_shot:OneShot"
+_METAPROX = {"inner_steps": 4, "proximal": 10.0}  # section 4.2
+METHODS |= {
+    "single-path": Entry(_ONE_SHOT_METHOD, "shared weights, one drawn architecture a step (SPOS)"),
+    "fairnas": Entry(_ONE_SHOT_METHOD, "shared weights, every option once a step", {"sampling": "fair"}),
+    "multipath": Entry(_ONE_SHOT_METHOD, "shared weights, the mean of four architectures a step", {"paths": 4}),
+    "reptile": Entry(_ONE_SHOT_METHOD, "shared weights, four steps of one architecture a batch", {"inner_steps": 4}),
+    "metaprox": Entry(_ONE_SHOT_METHOD, "the same, held near where they began", _METAPROX),
+    "multipath-metaprox": Entry(_ONE_SHOT_METHOD, "the same with four architectures", {**_METAPROX, "paths": 4}),
+}
 _NASBENCH201 = {
     "stop": "never",
     "epochs": 200,
@@ -160,6 +170,26 @@ SCORES = {
     "synflow": Entry("polyarch.scores.synflow:SynFlow", "what flows through its first weights; needs no data"),
     "snip": Entry("polyarch.scores.snip:Snip", "how strongly the loss depends on its first weights"),
     "grasp": Entry("polyarch.scores.grasp:Grasp", "what its first weights do for the flow of gradients"),
+    "grad-norm": Entry("polyarch.scores.grad_norm:GradNorm", "how steep the loss is at its first weights"),
+    "jacob-cov": Entry("polyarch.scores.jacob_cov:JacobCov", "how well its first weights tell inputs apart"),
+    "sotl": Entry("polyarch.scores.sotl:Sotl", "sum of training losses, fine-tuned from a run's weights"),
+    "train-loss": Entry("polyarch.scores.sotl:TrainLoss", "the last of these training losses"),
+    "sog": Entry("polyarch.scores.sog:Sog", "size of the sum of gradients, fine-tuned from a run's weights"),
+    "sogn": Entry("polyarch.scores.sog:Sogn", "sum of the sizes of these gradients"),
+    "valid-accuracy": Entry("polyarch.scores.validation:ValidAccuracy", "validation accuracy with a run's weights"),
+    "valid-loss": Entry("polyarch.scores.validation:ValidLoss", "validation loss with a run's weights"),
+    "valid-accuracy-minibatch": Entry(
+        "polyarch.scores.validation:ValidAccuracy", "the accuracy on 64 validation examples", {"examples": 64}
+    ),
+    "valid-loss-minibatch": Entry(
+        "polyarch.scores.validation:ValidLoss", "the loss on 64 validation examples", {"examples": 64}
+    ),
+    "valid-accuracy-shared": Entry(
+        "polyarch.scores.validation:ValidAccuracy",
+        "the accuracy with the supernet's batch-norm statistics",
+        {"recalibrate": False},
+    ),
+    "table": Entry("polyarch.scores.table:Tabulated", "what a benchmark's table says"),
 }
 KINDS = {"space": SPACES, "method": METHODS, "score": SCORES}
 

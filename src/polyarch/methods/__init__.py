@@ -6,7 +6,9 @@ from polyarch.methods.darts import Darts
 from polyarch.methods.drnas import Drnas
 from polyarch.methods.fixed_depth import FixedDepth
 from polyarch.methods.gdas import Gdas
+from polyarch.methods.one_shot import OneShot
 from polyarch.methods.parsec import Parsec
+from polyarch.methods.side_by_side import SideBySide
 from polyarch.methods.standalone import Standalone
 from polyarch.methods.variational_depth import VariationalDepth
 
@@ -20,8 +22,10 @@ __all__ = [
     "Gdas",
     "Info",
     "Method",
+    "OneShot",
     "Parsec",
     "Problem",
+    "SideBySide",
     "Stage",
     "Standalone",
     "State",

@@ -226,6 +226,22 @@ class Space(ABC):
                     found[self.mixing[simplex].name].add(option)
         return found
 
+    def fair_paths(self, uniform: Tensor) -> Tensor:
+        """Architectures that together use every option of every decision exactly once (FairNAS).
+
+        Args:
+            uniform: random numbers [n, decisions, longest], of which each decision's order is made.
+
+        Returns:
+            Choices [n, options, decisions].
+        """
+        if len({len(decision) for decision in self.decisions}) > 1:
+            raise PolyarchError(
+                f"fair paths use every option once, and the decisions of the space {self.name!r} have different "
+                "numbers of options; use single-path or multipath"
+            )
+        return uniform.argsort(-1).transpose(1, 2)
+
     def read_out(self, weights: Sequence[Tensor]) -> Tensor:
         """Discretises `mixing` weights [n, options] into choices [n, decisions]: the largest of each."""
         return torch.stack([w.argmax(-1) for w in weights], -1)

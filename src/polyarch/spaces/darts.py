@@ -132,6 +132,22 @@ class Darts(Space):
                 found += used.unflatten(1, (len(sources), -1)).unbind(1)
         return tuple(found)
 
+    def fair_paths(self, uniform: Tensor) -> Tensor:
+        """Every operation but `none` once on each edge of one drawn topology: each node's two inputs differ.
+
+        See `Space.fair_paths`; choices [n, operations, decisions].
+        """
+        found: list[Tensor] = []
+        for _ in CELLS:
+            for _, sources in _nodes():
+                first = len(found)
+                inputs = uniform[:, first, : len(sources)].argsort(-1)[:, :SLOTS]
+                for slot in range(SLOTS):
+                    # The last numbers of a row; inputs are drawn by the first.
+                    order = uniform[:, first + slot, -len(self._kept) :].argsort(-1)
+                    found.append(inputs[:, slot : slot + 1] * len(self._kept) + order)
+        return torch.stack(found, -1)
+
     def read_out(self, weights: Sequence[Tensor]) -> Tensor:
         """As DARTS does: of every edge the best operation but `none`, and of a node's edges the best two.
 

@@ -14,9 +14,9 @@ class Snapshot:
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         """Copies them."""
         self._tensors = list(tensors)
-        self._values = [tensor.detach().clone() for tensor in self._tensors]
+        self.values = [tensor.detach().clone() for tensor in self._tensors]
 
     @torch.no_grad()
     def restore(self) -> None:
         """Puts the values back, in place."""
-        torch._foreach_copy_(self._tensors, self._values)
+        torch._foreach_copy_(self._tensors, self.values)

@@ -1,0 +1,183 @@
+"""One-shot training: identities between its methods under plain SGD, fairness, and the contract."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import polyarch as pa
+from polyarch import PolyarchError
+from polyarch.methods import OneShot
+from polyarch.methods.base import gradients
+from polyarch.methods.sharing import loss
+from polyarch.spaces.base import Hard
+from polyarch.testing import check_method
+from polyarch.training.rehearsal import prepare, standardised
+
+CELLS = pa.spaces.NasBench201(channels=2, cells=1)
+PLAIN = {"momentum": 0.0, "weight_decay": 0.0, "clip": 0.0, "rate": 0.1, "batch_size": 8}
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    path, random = tmp_path_factory.mktemp("images") / "images.npz", np.random.default_rng(0)
+    np.savez(path, x=random.integers(0, 256, (40, 1, 6, 6), np.uint8), y=np.arange(40) % 3)
+    return pa.data.load(path, valid=0.4, test=0)
+
+
+def stepped(method, images, space=CELLS, repeats=1):
+    """A first step: the problem and state after it, weights before it, and its feed."""
+    problem, state, feed = prepare(method, space, images, standardised(images), repeats)
+    before = {name: value.detach().clone() for name, value in state.weights.items()}
+    method.step(problem, state, feed)
+    return problem, state, before, feed
+
+
+def assert_equal_steps(one, other, images):
+    _, first, _, _ = stepped(one, images, repeats=2)
+    _, second, _, _ = stepped(other, images, repeats=2)
+    for name, value in first.tensors().items():
+        assert torch.allclose(value, second.tensors()[name], atol=1e-6), name
+
+
+@pytest.mark.parametrize("recipe", [PLAIN, {"batch_size": 8, "clip": 0.0, "nesterov": True}], ids=["plain", "momentum"])
+def test_one_path_is_single_path(images, recipe):
+    single = OneShot(**recipe)
+    assert_equal_steps(single, OneShot(paths=1, inner_steps=1, proximal=3.0, **recipe), images)
+    nearly = 1 - 1e-9  # takes the general way: start, end, and towards it
+    assert_equal_steps(single, OneShot(outer_rate=nearly, **recipe), images)
+
+
+def test_metaprox_without_lambda_is_reptile(images):
+    assert_equal_steps(OneShot(inner_steps=4, **PLAIN), OneShot(inner_steps=4, proximal=0.0, **PLAIN), images)
+
+
+def by_hand(problem, batch, choices, before, steps, rate, proximal=0.0):
+    """Gradients along S plain steps of one path, and where it ends; the supernet is left there."""
+    weights = list(problem.supernet.parameters())
+    with torch.no_grad():
+        for weight, value in zip(weights, before.values(), strict=True):
+            weight.copy_(value)
+    found = []
+    for _ in range(steps):
+        own = gradients(loss(problem, batch, Hard(choices)), weights)
+        found.append(own)
+        with torch.no_grad():
+            for weight, gradient, start in zip(weights, own, before.values(), strict=True):
+                weight -= rate * (gradient + proximal * (weight - start))
+    return found, [weight.detach().clone() for weight in weights]
+
+
+def test_the_update_of_reptile_is_the_first_order_gradient_of_the_sum_of_losses(images):
+    """Times the inner rate (3.22 and 3.24), with the sign of descent."""
+    method = OneShot(inner_steps=4, **PLAIN)
+    problem, state, before, feed = stepped(method, images)
+    after = [value.detach().clone() for value in state.weights.values()]
+    choices = method._paths(problem, state, feed)[:, 0]
+    found, _ = by_hand(problem, method.batch(problem, feed, "train"), choices, before, 4, 0.1)
+    for parts, old, new in zip(zip(*found, strict=True), before.values(), after, strict=True):
+        assert torch.allclose(new - old, -0.1 * sum(parts), atol=1e-6)
+
+
+@pytest.mark.parametrize(("paths", "steps", "proximal", "outer"), [(4, 1, 0, 1), (3, 4, 2.0, 1), (2, 3, 2.0, 0.3)])
+def test_paths_are_averaged(images, paths, steps, proximal, outer):
+    """Each from the same start; w moves towards the mean of the ends."""
+    method = OneShot(paths=paths, inner_steps=steps, proximal=float(proximal), outer_rate=float(outer), **PLAIN)
+    problem, state, before, feed = stepped(method, images)
+    after = [value.detach().clone() for value in state.weights.values()]
+    choices, batch = method._paths(problem, state, feed), method.batch(problem, feed, "train")
+    ends = [by_hand(problem, batch, choices[:, k], before, steps, 0.1, proximal)[1] for k in range(paths)]
+    for parts, old, new in zip(zip(*ends, strict=True), before.values(), after, strict=True):
+        assert torch.allclose(new, old + outer * (sum(parts) / paths - old), atol=1e-6)
+
+
+def test_the_mean_of_paths_is_one_step_of_the_mean_gradient(images):
+    """With momentum as well: one step is linear in the gradient."""
+    method = OneShot(paths=3, batch_size=8, clip=0.0)
+    problem, state, before, feed = stepped(method, images)
+    momenta = {name: value.clone() for name, value in state.optimiser.items()}
+    choices, batch = method._paths(problem, state, feed), method.batch(problem, feed, "train")
+    with torch.no_grad():
+        for name, value in state.weights.items():
+            value.copy_(before[name])
+    weights = list(state.weights.values())
+    mean = gradients(sum(loss(problem, batch, Hard(choices[:, k])) for k in range(3)) / 3, weights)
+    for (name, value), gradient in zip(state.weights.items(), mean, strict=True):
+        assert torch.allclose(momenta[f"weights.{name}"], gradient + 5e-4 * value, atol=1e-5)
+
+
+def test_fair_paths_use_every_operation_of_every_edge_once(images):
+    method = OneShot(sampling="fair", batch_size=8)
+    problem, state, feed = prepare(method, CELLS, images, standardised(images), 3)
+    choices = method._paths(problem, state, feed)
+    assert choices.shape == (3, 5, 6)
+    assert torch.equal(choices.sort(1).values, torch.arange(5)[None, :, None].expand(3, 5, 6))
+    assert len({tuple(row) for row in choices.flatten(0, 1).tolist()}) > 5, "repeats draw their own"
+
+
+def test_every_order_of_an_edge_is_as_likely(images):
+    uniform = torch.rand(6000, 6, 5, generator=torch.Generator().manual_seed(0))
+    first = CELLS.fair_paths(uniform)[:, 0]
+    counts = torch.stack([(first == option).sum(0) for option in range(5)])
+    assert (counts - 1200).abs().max() < 5 * (6000 * 0.2 * 0.8) ** 0.5
+
+
+def test_fair_paths_of_darts_share_a_topology():
+    """Every operation once on each edge of it, and a node's two inputs differ; every topology is drawn."""
+    space = pa.spaces.Darts()
+    uniform = torch.rand(500, 16, 35, generator=torch.Generator().manual_seed(0))
+    choices = space.fair_paths(uniform)
+    assert choices.shape == (500, 7, 16)
+    inputs, operations = choices // 7, choices % 7
+    assert (inputs == inputs[:, :1]).all(), "one topology for all paths"
+    assert torch.equal(operations.sort(1).values, torch.arange(7)[None, :, None].expand(500, 7, 16))
+    pairs = inputs[:, 0].unflatten(1, (8, 2))
+    assert (pairs[..., 0] != pairs[..., 1]).all()
+    for node in range(4):
+        seen = {frozenset(pair) for pair in pairs[:, node].tolist()}
+        assert seen == {frozenset(pair) for pair in itertools.combinations(range(node + 2), 2)}
+
+
+def test_no_fair_paths_where_decisions_differ(tmp_path, images):
+    space = pa.spaces.NasBench1Shot1(sub_space=1, channels=2, cells=3)
+    with pytest.raises(PolyarchError, match="different numbers of options") as error:
+        pa.search(space, images, OneShot(sampling="fair"), out=tmp_path / "run")
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"paths": 0}, "paths is 0"),
+        ({"inner_steps": 0}, "inner_steps is 0"),
+        ({"proximal": -1.0}, "proximal"),
+        ({"outer_rate": 0.0}, "outer_rate"),
+        ({"sampling": "fair", "paths": 4}, "leave out paths=4"),
+    ],
+)
+def test_settings_that_make_no_sense(settings, says):
+    with pytest.raises(PolyarchError, match=says):
+        OneShot(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "ranks"),
+    [
+        ({}, True),
+        ({"sampling": "fair"}, False),
+        ({"paths": 2, "inner_steps": 2, "proximal": 10.0, "outer_rate": 0.5}, False),
+        ({"form": "dense"}, False),
+    ],
+    ids=["single-path", "fairnas", "multipath-metaprox", "dense"],
+)
+def test_contract(tmp_path, images, settings, ranks):
+    check_method(OneShot(epochs=2, batch_size=8, **settings), CELLS, images, tmp_path, ranks=ranks)
+
+
+def test_belief_stays_the_prior(tmp_path, images):
+    run = pa.search(CELLS, images, OneShot(epochs=1, batch_size=8), out=tmp_path / "run", prior="exponential(0.5)")
+    expected = torch.tensor([0.5**k for k in range(5)])
+    for probs in run.distribution.probs().values():
+        assert torch.allclose(probs, expected / expected.sum())
