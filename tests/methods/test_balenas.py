@@ -48,7 +48,7 @@ def darts_step(task, alpha, **settings):
 @pytest.mark.parametrize("order", ["first", "second"])
 def test_belief_moves_by_gradients_at_the_draws_and_weights_at_the_mean(images, order):
     """DARTS at each drawn alpha has the same gradient, its mixed part included; and at the new mean the same w."""
-    method, problem, state, feed = prepared(images, samples=2, order=order, initial_precision=4.0)
+    method, problem, state, feed = prepared(images, samples=2, order=order, initial_precision=4.0, data_size=0)
     before = state.belief["mean"].detach().clone()
     drawn = [before + 0.5 * feed.draws["noise/normal"][:, k] for k in range(2)]
     # Adam keeps half of its first gradient.
