@@ -1,6 +1,7 @@
 """A small benchmark of our own: cells of NAS-Bench-201 trained from scratch on a small image set.
 
-    python -m reproduce.own_truth --folder IMAGES --cells 1024 --out own_truth.npz [--device cuda] [--side 128]
+    python -m reproduce.own_truth --folder IMAGES --cells 768 --side 64 --device cuda --out runs/own-truth
+    python -m reproduce.own_truth --gather runs/own-truth     # writes the table that the library comes with
 
 Every cell is the whole network of C = 8, N = 1 on Fashion-MNIST at 14 x 14 pixels (the mean of each 2 x 2), 10,000
 training images, trained by one recipe: 12 epochs, batch 128, SGD with Nesterov's momentum 0.9 from rate 0.1 along a
@@ -33,7 +34,7 @@ from polyarch.training.streams import Streams
 
 TRAIN, VALID = 10_000, 5_000
 SPACE = NasBench201(channels=8, cells=1)
-CURVES = ("train_loss", "valid_loss", "valid_accuracy")
+TABLE = Path(pa.__file__).parent / "tables" / "nasbench201-fashion14.npz"
 
 
 def halved(task: Task) -> Task:
@@ -102,6 +103,29 @@ def trained(cells: list[Architecture], task: Task, seed: int, device: torch.devi
     return curves | {name: value.cpu().numpy() for name, value in ends.items()}
 
 
+def gathered(folder: Path) -> dict[str, np.ndarray]:
+    """One table of all parts: means over seeds, and every seed's test accuracy."""
+    seeds: dict[str, list[dict[str, np.ndarray]]] = {}
+    for path in sorted(folder.glob("seed-*.npz"), key=lambda path: (path.name.split("-")[1], path.name)):
+        with np.load(path) as part:
+            for k, cell in enumerate(part["cells"]):
+                seeds.setdefault(str(cell), []).append({name: part[name][k] for name in part.files if name != "cells"})
+    if len({len(own) for own in seeds.values()}) != 1:
+        raise SystemExit("some cells have more seeds than others: run the rest, or remove a seed's parts")
+    cells = sorted(seeds)
+    mean = {name: np.array([np.mean([s[name] for s in seeds[c]], 0) for c in cells]) for name in seeds[cells[0]][0]}
+    columns = {
+        "test_accuracy": 100 * mean["test_accuracy"],
+        "test_accuracy_seeds": np.array([[100 * s["test_accuracy"] for s in seeds[c]] for c in cells]),
+        "test_loss": mean["test_loss"],
+        "valid_accuracy": 100 * mean["valid_accuracy"][:, -1],
+        "valid_accuracy_epochs": 100 * mean["valid_accuracy"],
+        "valid_loss_epochs": mean["valid_loss"],
+        "train_loss_epochs": mean["train_loss"],
+    }
+    return {"arch": np.array(cells), **{name: value.astype(np.float32) for name, value in columns.items()}}
+
+
 def main() -> None:
     """Trains batches of cells until all are there, or the time is up."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -112,7 +136,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no further batch of cells after so long")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("own_truth"))
+    parser.add_argument("--gather", type=Path, help="join the parts in this folder into the library's table, and stop")
     given = parser.parse_args()
+    if given.gather:
+        np.savez_compressed(TABLE, **gathered(given.gather))
+        return
     started = time.monotonic()
     given.out.mkdir(parents=True, exist_ok=True)
     task = halved(pa.data.load("fashion-mnist", valid=0, **({"folder": given.folder} if given.folder else {})))

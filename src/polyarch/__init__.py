@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from polyarch import data, distributions, methods, scores, selection, spaces, tables, uncertainty
+    from polyarch import blackbox, data, distributions, methods, ranking, scores, selection, spaces, tables, uncertainty
     from polyarch.architecture import Architecture, Decision
     from polyarch.errors import PolyarchError
     from polyarch.runs.run import Run, open_best, open_run
@@ -22,11 +22,13 @@ __all__ = [
     "ModuleSpace",
     "PolyarchError",
     "Run",
+    "blackbox",
     "data",
     "distributions",
     "methods",
     "open_best",
     "open_run",
+    "ranking",
     "scores",
     "search",
     "selection",

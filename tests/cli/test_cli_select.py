@@ -51,6 +51,15 @@ def test_the_same_as_in_python(folder):
     assert said["argmax"]["score"] == found.argmax.score
 
 
+@pytest.mark.parametrize("by", ["sotl", "train-loss", "valid-accuracy-minibatch", "valid-loss"])
+def test_scores_of_trained_weights(folder, by):
+    quick = () if by.startswith("valid") else ("--set", "steps=2")
+    found = cli("select", folder, "--by", by, "--sample", 3, *quick, "--json").json
+    scores = [each["score"] for each in found["candidates"]]
+    assert scores == sorted(scores, reverse=by.startswith("valid-accuracy"))
+    assert all(0 <= score < 10 for score in scores)
+
+
 def test_words(folder):
     said = cli("select", folder, "--by", "parameters", "--sample", 30, "--top", 2)
     assert (said.code, said.err) == (0, "")
@@ -92,6 +101,9 @@ def test_belief_that_cannot_say_how_probable(folder, monkeypatch):
         (("--by", "polyarch.spaces.darts:Darts"), "is no score"),
         (("--by", "synflow", "--sample", "0"), "Invalid value for '--sample'"),
         (("--by", "synflow", "--top", "0"), "Invalid value for '--top'"),
+        (("--by", "sotl", "--set", "step=3"), "did you mean 'steps'?"),
+        (("--by", "sotl", "--set", "steps=0"), "steps is 0"),
+        (("--by", "table"), "table needs a table and a column"),
     ],
 )
 def test_bad_input(folder, arguments, says):

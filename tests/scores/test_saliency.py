@@ -1,8 +1,9 @@
-"""SNIP, GraSP and SynFlow against their definitions, worked out weight by weight."""
+"""Scores of untrained networks against their definitions, worked out weight by weight."""
 
 import copy
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,7 +13,9 @@ from torch.func import functional_call
 
 from polyarch import PolyarchError
 from polyarch.scores import without_batch_norm
+from polyarch.scores.grad_norm import grad_norm
 from polyarch.scores.grasp import grasp
+from polyarch.scores.jacob_cov import jacob_cov
 from polyarch.scores.snip import snip
 from polyarch.scores.synflow import synflow
 
@@ -156,7 +159,75 @@ def test_biases_and_buffers_flow_as_absolute_values_but_do_not_count():
     assert synflow(layer, (1,)).item() == 2 * 2 * (2 + 1 + 4)
 
 
-@pytest.mark.parametrize("score", [snip, grasp, lambda network, _: synflow(network, INPUT)])
+def test_grad_norm_by_central_differences(network, loss):
+    """Layer by layer, biases and batch norm left out."""
+    network, wanted, step = copy.deepcopy(network).train(), 0.0, 1e-5
+    for weight in weights_of(network).values():
+        slopes = []
+        for k, value in enumerate(weight.flatten().tolist()):
+            sides = []
+            for moved in (value + step, value - step):
+                weight.view(-1)[k] = moved
+                sides.append(loss(network).item())
+            weight.view(-1)[k] = value
+            slopes.append((sides[0] - sides[1]) / (2 * step))
+        wanted += np.sqrt(np.square(slopes).sum())
+    assert grad_norm(network, loss).item() == pytest.approx(wanted, rel=1e-6)
+
+
+def test_jacob_cov_by_the_published_formula(network):
+    """Every input's gradient by central differences; correlation and eigenvalues by numpy."""
+    x = torch.randn(4, *INPUT, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    network.train()
+    jacobian, step = np.zeros((4, 25)), 1e-5
+    with torch.no_grad():
+        for k in range(100):
+            sides = []
+            for sign in (1, -1):
+                moved = x.clone()
+                moved.view(-1)[k] += sign * step
+                sides.append(network(moved).sum().item())
+            jacobian.flat[k] = (sides[0] - sides[1]) / (2 * step)
+    values, _ = np.linalg.eig(np.corrcoef(jacobian))
+    wanted = -np.sum(np.log(values + 1e-5) + 1 / (values + 1e-5))
+    before = x.clone()
+    assert jacob_cov(network, x).item() == pytest.approx(wanted, rel=1e-5)
+    assert torch.equal(x, before)
+    assert not x.requires_grad
+
+
+def test_jacob_cov_of_jacobians_by_hand():
+    """Two inputs whose Jacobians are opposite, (1, -1) and (-1, 1): eigenvalues 2 and 0."""
+
+    class Signed(nn.Module):
+        def forward(self, x):
+            return (x * x * torch.tensor([1.0, -1.0])).sum(1, keepdim=True) / 2
+
+    wanted = -sum(np.log(v + 1e-5) + 1 / (v + 1e-5) for v in (2, 0))
+    assert jacob_cov(Signed(), torch.tensor([[1.0, 1.0], [-1.0, -1.0]])).item() == pytest.approx(wanted, rel=1e-6)
+
+
+def test_what_passes_nothing_on_tells_inputs_apart_worst(network):
+    class Nothing(nn.Module):
+        def forward(self, x):
+            return x.flatten(1) * 0
+
+    x = torch.randn(4, *INPUT, dtype=torch.float64)
+    alike = -(np.log(4 + 1e-5) + 1 / (4 + 1e-5) + 3 * (np.log(1e-5) + 1e5))
+    assert jacob_cov(Nothing(), x).item() == pytest.approx(alike, rel=1e-9)
+    assert jacob_cov(network, x) > jacob_cov(Nothing(), x)
+
+
+@pytest.mark.parametrize(
+    "score",
+    [
+        snip,
+        grasp,
+        lambda network, _: synflow(network, INPUT),
+        grad_norm,
+        lambda network, _: jacob_cov(network, torch.linspace(0, 1, 150, dtype=torch.float64).sin().view(6, *INPUT)),
+    ],
+)
 def test_the_network_is_left_as_it_was(network, loss, score):
     network.eval()
     network[4].requires_grad_(False)
@@ -199,7 +270,7 @@ def test_weights_that_no_output_reaches_add_nothing(network, loss):
         def forward(self, x):
             return self.inner(x)
 
-    for score in (snip, grasp, lambda network, _: synflow(network, INPUT)):
+    for score in (snip, grasp, grad_norm, lambda network, _: synflow(network, INPUT)):
         assert score(Idle(), loss) == score(network, loss)
 
 

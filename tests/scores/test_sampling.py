@@ -1,7 +1,6 @@
 """Sample and score, on a search of seconds."""
 
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -87,17 +86,16 @@ def test_scores_are_those_of_the_score(run, task):
     found = sample_and_score(run, Snip(), n=2)
     streams = Streams(0)
     order = torch.randperm(len(task.train), generator=streams["data"])[:64]
-    given = candidates_of(run, [found.best.architecture], Snip(), Streams(0)["data"])
+    given = candidates_of(run, [found.best.architecture], Snip.needs, Streams(0)["data"])
     assert torch.equal(given[0].data.x, task.standardise(task.train.x[order]))
     assert torch.equal(given[0].data.y, task.train.y[order])
     assert Snip()(given, streams["init"]).item() == found.best.score
 
 
 def test_what_a_score_needs_is_given_and_nothing_else(run):
-    [plain] = candidates_of(run, [run.architecture], SynFlow(), torch.Generator())
+    [plain] = candidates_of(run, [run.architecture], SynFlow.needs, torch.Generator())
     assert plain == Candidate(run.architecture, run.space, run.config.shape(), likelihood=run.config.likelihood())
-    needy = SimpleNamespace(needs=frozenset({"weights"}))
-    [candidate] = candidates_of(run, [run.architecture], needy, torch.Generator())
+    [candidate] = candidates_of(run, [run.architecture], {"weights"}, torch.Generator())
     state, wanted = candidate.inherited().state_dict(), run.supernet().extract(run.architecture).state_dict()
     assert all(torch.equal(state[name], value) for name, value in wanted.items())
 

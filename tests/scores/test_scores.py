@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,13 +14,36 @@ import polyarch as pa
 from polyarch import PolyarchError
 from polyarch.data.task import Classification, Gaussian, TaskShape
 from polyarch.methods.base import Examples
-from polyarch.scores import Candidate, Grasp, Macs, Parameters, Score, Snip, SynFlow
+from polyarch.scores import (
+    Candidate,
+    GradNorm,
+    Grasp,
+    JacobCov,
+    Macs,
+    Parameters,
+    Score,
+    Snip,
+    Sog,
+    Sogn,
+    Sotl,
+    SynFlow,
+    Tabulated,
+    TrainLoss,
+    ValidAccuracy,
+    ValidLoss,
+)
 from polyarch.scores.synflow import synflow
 from polyarch.spaces import Darts, NasBench1Shot1, NasBench201, ResidualDepth
+from polyarch.tables import Table
 from polyarch.testing import check_score
 from polyarch.testing.toy import Lines, every_choice
 
-SCORES = (Parameters(), Macs(), Snip(), Grasp(), SynFlow())
+QUICK = {"steps": 2, "batch_size": 4}
+SCORES = (
+    *(Parameters(), Macs(), Snip(), Grasp(), SynFlow(), GradNorm(), JacobCov(), Tabulated()),
+    *(Sotl(**QUICK), TrainLoss(**QUICK), Sog(**QUICK), Sogn(**QUICK)),
+    *(ValidAccuracy(examples=6), ValidLoss(**QUICK, recalibrate=False)),
+)
 IMAGES = TaskShape((1, 8, 8), 3)
 
 
@@ -38,8 +62,12 @@ def candidates(space, shape, n=3, likelihood=None):
     supernet = space.supernet(shape)
     supernet.reset([generator])
     architectures = space.decode(belief.sample(n, generator))
+    likelihood = likelihood or Classification(shape.outputs)
+    texts = list(dict.fromkeys(space.key(a) for a in architectures))
+    table = Table("a table", {"arch": np.array(texts), "test_acc": np.linspace(1, 2, len(texts))})
+    splits = {"train": Examples(x, y), "valid": Examples(x.flip(0), y.flip(0)), "order": 3}
     return [
-        Candidate(a, space, shape, supernet, Examples(x, y), likelihood or Classification(shape.outputs))
+        Candidate(a, space, shape, supernet, Examples(x, y), likelihood, **splits, table=table, column="test_acc")
         for a in architectures
     ]
 
@@ -59,7 +87,7 @@ def test_contract(score, name):
     check_score(score, candidates(*SPACES[name], n=2))
 
 
-@pytest.mark.parametrize("score", [Snip(), Grasp(), SynFlow()], ids=lambda s: s.name)
+@pytest.mark.parametrize("score", [Snip(), Grasp(), SynFlow(), GradNorm(), JacobCov()], ids=lambda s: s.name)
 def test_seeds(score):
     given = candidates(*SPACES["nasbench201"], n=2)
     zero, again, one = (score(given, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
@@ -116,9 +144,23 @@ def test_a_cell_that_passes_nothing_on_has_no_flow():
 
 def test_what_is_missing_is_said():
     [candidate] = candidates(*SPACES["depth"], n=1)
-    for score in (Snip(), Grasp()):
+    for score in (Snip(), Grasp(), GradNorm(), JacobCov()):
         with pytest.raises(PolyarchError, match="needs data"):
             score([replace(candidate, data=None)], torch.Generator())
+    lacks = {
+        "data": "snip needs data, a batch",
+        "supernet": "sotl needs trained weights; give a run",
+        "train": "sotl needs training data; name some",
+        "valid": "valid-loss needs validation data; give data that has",
+        "table": "table needs a table and a column; name them",
+        "likelihood": "sotl needs training data",
+    }
+    for part, says in lacks.items():
+        [score] = [s for s in SCORES if s.name == says.split()[0]]
+        score.check(candidate)
+        with pytest.raises(PolyarchError, match=f"^{says}") as refused:
+            score.check(replace(candidate, **{part: None}))
+        assert "\n" not in str(refused.value)
     with pytest.raises(PolyarchError, match="trained weights"):
         replace(candidate, supernet=None).inherited()
     line = Candidate(Lines().decode(every_choice(Lines()))[0], Lines(), TaskShape((1,), 1))
@@ -176,6 +218,8 @@ BAD = {
     "weight of supernet 0 changed": touch_weights,
     "gradient of": leave_gradients,
     "mode of": change_mode,
+    "training of": lambda _, candidate: float(candidate.supernet.requires_grad_(False) is None),
+    "validation y of candidate 0 changed": lambda _, candidate: candidate.valid.y.add_(1).sum().item() * 0.0,
     "x of candidate 0 changed": touch_data,
 }
 

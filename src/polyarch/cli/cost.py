@@ -28,7 +28,7 @@ def cost(
     from polyarch.data.task import TaskShape
 
     chosen = make_space(space, settings)
-    shape = TaskShape(_shape(inputs), classes)
+    shape = TaskShape(input_shape(inputs), classes)
     chosen.check(shape)
     architecture = chosen.parse(arch)
     found: dict[str, object] = {"space": space, "architecture": str(architecture)}
@@ -52,7 +52,7 @@ def cost(
         print(f"  {seconds * 1000:.2f} ms for a batch of {batch} on {found['device']}")
 
 
-def _shape(text: str) -> tuple[int, ...]:
+def input_shape(text: str) -> tuple[int, ...]:
     from polyarch.errors import PolyarchError
 
     parts = text.lower().split("x")

@@ -14,6 +14,7 @@ from polyarch.cli.doctor import doctor
 from polyarch.cli.evaluate import evaluate
 from polyarch.cli.listing import list_all
 from polyarch.cli.predict import predict
+from polyarch.cli.rank import rank
 from polyarch.cli.report import report
 from polyarch.cli.search import search
 from polyarch.cli.select import select
@@ -29,7 +30,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("list")(list_all)
-for verb in (doctor, cost, search, show, select, train, evaluate, predict, report):
+for verb in (doctor, cost, search, show, rank, select, train, evaluate, predict, report):
     app.command()(verb)
 app.add_typer(table.app)
 

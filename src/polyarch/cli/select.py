@@ -21,15 +21,18 @@ def select(
     sample: Annotated[int, typer.Option("--sample", min=1, help="How many architectures to draw.")] = 100,
     seed: Annotated[int, typer.Option("--seed", help="Of the draw, the batch of data and the first weights.")] = 0,
     top: Annotated[int, typer.Option("--top", min=1, help="How many of the best to print.")] = 5,
+    settings: Annotated[
+        list[str], typer.Option("--set", metavar="NAME=VALUE", help="A setting of the score. May be repeated.")
+    ] = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
-    """Draw architectures from belief, judge them by a score without training, and print the best."""
-    from polyarch.cli.choices import find
+    """Draw architectures from belief, judge them by a score, and print the best."""
+    from polyarch.cli.choices import assign, find
     from polyarch.runs.run import open_run
     from polyarch.scores.sampling import sample_and_score
 
     cls, preset = find("score", by)
-    score = cls(**preset)
+    score = cls(**{**preset, **assign({"score": cls}, settings)["score"]})
     found = sample_and_score(open_run(run), score, sample, seed)
     if not as_json:
         _show(found, score, top)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,21 @@ from polyarch.settings import check_types
 from polyarch.spaces.base import Space, Supernet
 from polyarch.spaces.cost import Cost
 
-Need = Literal["data", "weights"]
-"""What a score may ask for beside the architecture: a batch of examples, the supernet's weights."""
+if TYPE_CHECKING:
+    from polyarch.tables.table import Table
+
+Need = Literal["data", "weights", "train", "valid", "table"]
+"""What a score may ask for beside the architecture: a batch of examples, the supernet's weights, the splits of the
+data, a benchmark's table."""
+_WANTED: dict[Need, str] = {
+    "data": "data, a batch of training examples; name some with --data, or give a run",
+    "weights": "trained weights; give a run, not a bare space",
+    "train": "training data; name some with --data, or give a run",
+    "valid": "validation data; give data that has a validation split, such as by --set valid=0.2",
+    "table": "a table and a column; name them with --table and --column",
+}
+_JUDGED = frozenset({"data", "train", "valid"})
+"""What is of no use without a likelihood."""
 
 
 @dataclass(frozen=True)
@@ -34,24 +47,71 @@ class Candidate:
     data: Examples | None = None
     """One batch of training examples, standardised: `x` [n, ...], `y` [n]; the same for all that are compared."""
     likelihood: Likelihood | None = None
-    """How outputs for that batch are judged."""
+    """How outputs for examples are judged."""
+    train: Examples | None = None
+    """All training examples, standardised."""
+    valid: Examples | None = None
+    """All validation examples, standardised."""
+    order: int = 0
+    """The seed of the one order in which `batches` come; the same for all that are compared."""
+    table: Table | None = None
+    """What a benchmark says of the space's architectures."""
+    column: str = ""
+    """The column of the table that is meant where a score does not name another."""
 
     def fresh(self, generator: torch.Generator) -> nn.Module:
         """The network to train, with first weights drawn from `generator` alone."""
         with chance(generator):
-            return self.space.evaluated().build(self.architecture, self.shape)
+            return self.space.evaluated().build(self.architecture, self.shape).to(self.device)
 
     def inherited(self) -> nn.Module:
-        """A copy of the network with the supernet's weights."""
-        if self.supernet is None:
-            raise PolyarchError("this score needs trained weights; give a run, not a bare space")
-        return self.supernet.extract(self.architecture)
+        """A copy of the network with the supernet's weights, in evaluation mode."""
+        self.check("weights")
+        assert self.supernet is not None
+        return self.supernet.extract(self.architecture).to(self.device)
 
     def loss(self, network: nn.Module) -> Tensor:
         """Mean negative log-likelihood of the batch under a network; for classes that is the cross-entropy."""
-        if self.data is None or self.likelihood is None:
-            raise PolyarchError("this score needs data; give its candidates a batch and the likelihood")
-        return -self.likelihood.log_likelihood(answer(network, self.data.x), self.data.y).mean()
+        self.check("data")
+        assert self.data is not None
+        return self.loss_of(network, self.data)
+
+    def loss_of(self, network: nn.Module, examples: Examples) -> Tensor:
+        """Mean negative log-likelihood of any examples under a network."""
+        assert self.likelihood is not None
+        return -self.likelihood.log_likelihood(answer(network, examples.x), examples.y).mean()
+
+    def batches(self, size: int) -> Iterator[Examples]:
+        """Minibatches of the training examples without end, in the order that `order` fixes.
+
+        Every epoch has an order of its own; what is left at its end and does not fill a batch is left out. Where there
+        are fewer examples than `size`, a batch is all of them.
+        """
+        self.check("train")
+        assert self.train is not None
+        chance, size = torch.Generator().manual_seed(self.order), min(size, len(self.train))
+        while True:
+            order = torch.randperm(len(self.train), generator=chance)[: len(self.train) // size * size]
+            for part in order.to(self.train.x.device).split(size):
+                yield Examples(self.train.x[part], self.train.y[part])
+
+    @property
+    def device(self) -> torch.device:
+        """Where its examples are, and so its networks."""
+        given = self.data or self.train or self.valid
+        return given.x.device if given else torch.device("cpu")
+
+    def check(self, need: Need, who: str = "this score") -> None:
+        """Raises, with advice, where it lacks what `who` needs."""
+        held = {
+            "data": self.data,
+            "weights": self.supernet,
+            "train": self.train,
+            "valid": self.valid,
+            "table": self.table,
+        }
+        if held[need] is None or (need in _JUDGED and self.likelihood is None):
+            raise PolyarchError(f"{who} needs {_WANTED[need]}")
 
     def cost(self) -> Cost:
         """Parameters and multiply-accumulates."""
@@ -77,6 +137,12 @@ class Score(ABC):
     @abstractmethod
     def __call__(self, candidates: Sequence[Candidate], generator: torch.Generator) -> Tensor:
         """One number a candidate, [n], float64; the same for the same generator state."""
+
+    def check(self, candidate: Candidate) -> None:
+        """Raises, with advice, where a candidate lacks what the score needs: to be asked before any work."""
+        for need in get_args(Need):
+            if need in self.needs:
+                candidate.check(need, self.name)
 
 
 @contextmanager

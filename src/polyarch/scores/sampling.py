@@ -6,17 +6,20 @@ With `synflow` this is the read-out of BaLeNAS-TF (seed paper 4).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from polyarch.architecture import Architecture
+from polyarch.data.task import Likelihood, Split, Standardise, Task, TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.methods.base import Examples
-from polyarch.scores.base import Candidate, Score
+from polyarch.scores.base import Candidate, Need, Score
 from polyarch.settings import at_least
+from polyarch.spaces.base import Space, Supernet
+from polyarch.tables import Table, open_table
 from polyarch.training.streams import Streams
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 BATCH = 64
 """Training examples that scores are given (the zero-cost proxies' own number)."""
+DATA: frozenset[Need] = frozenset({"data", "train", "valid"})
+"""The needs for which data is read."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ def sample_and_score(run: Run, score: Score, n: int = 100, seed: int = 0) -> Sam
     for architecture in (argmax, *drawn):
         networks.setdefault(space.canonical(architecture), architecture)
     architectures = list(networks.values())
-    scores = score(candidates_of(run, architectures, score, streams["data"]), streams["init"]).tolist()
+    scores = score(candidates_of(run, architectures, score.needs, streams["data"]), streams["init"]).tolist()
     chances = _log_probs(run, architectures)
     judged = {name: Judged(*row) for name, *row in zip(networks, architectures, scores, chances, strict=True)}
     for each in judged.values():
@@ -82,17 +87,88 @@ def sample_and_score(run: Run, score: Score, n: int = 100, seed: int = 0) -> Sam
 
 
 def candidates_of(
-    run: Run, architectures: Sequence[Architecture], score: Score, generator: torch.Generator
+    run: Run,
+    architectures: Sequence[Architecture],
+    needs: Set[Need],
+    generator: torch.Generator,
+    *,
+    table: Table | None = None,
+    column: str = "",
+    device: str = "cpu",
 ) -> list[Candidate]:
-    """Candidates with what a score needs of a run: its weights, one batch of its training data for all."""
-    data = None
-    if "data" in score.needs:
-        train = run.task().train
-        order = torch.randperm(len(train), generator=generator)[:BATCH]
-        data = Examples(run.standardise()(train.x[order]), train.y[order])
-    supernet = run.supernet() if "weights" in score.needs else None
-    shape, likelihood = run.config.shape(), run.config.likelihood()
-    return [Candidate(a, run.space, shape, supernet, data, likelihood) for a in architectures]
+    """Candidates with what scores need of a run: its weights, its data, by default the table that it was watched by.
+
+    See `candidates_for`.
+    """
+    if table is None and "table" in needs and run.config.table:
+        table, column = open_table(run.config.table), run.config.column
+    return candidates_for(
+        architectures,
+        run.space,
+        run.config.shape(),
+        run.config.likelihood(),
+        needs,
+        generator,
+        task=run.task() if needs & DATA else None,
+        standardise=run.standardise() if needs & DATA else None,
+        supernet=run.supernet() if "weights" in needs else None,
+        table=table,
+        column=column,
+        device=device,
+    )
+
+
+def candidates_for(
+    architectures: Sequence[Architecture],
+    space: Space,
+    shape: TaskShape,
+    likelihood: Likelihood | None,
+    needs: Set[Need],
+    generator: torch.Generator,
+    *,
+    task: Task | None = None,
+    standardise: Standardise | None = None,
+    supernet: Supernet | None = None,
+    table: Table | None = None,
+    column: str = "",
+    device: str = "cpu",
+) -> list[Candidate]:
+    """Candidates that are compared on equal terms: one batch, one order of minibatches, one supernet for all.
+
+    Args:
+        architectures: of the space.
+        space: what they are of.
+        shape: what networks are built for.
+        likelihood: how outputs are judged.
+        needs: of all scores that will judge them; what none needs is left out.
+        generator: of the batch and of the order, which are the same whatever else is needed.
+        task: the data, where there is any.
+        standardise: in the place of the task's own.
+        supernet: the weights, where there are any.
+        table: ground truth, where there is any.
+        column: its column.
+        device: where examples are put, and with them every network.
+    """
+    given: dict[str, Any] = {}
+    if task is not None and needs & DATA:
+        prepare = standardise or task.standardise
+
+        def examples(split: Split) -> Examples:
+            return Examples(prepare(split.x).to(device), split.y.to(device))
+
+        first = torch.randperm(len(task.train), generator=generator)[:BATCH]
+        given["order"] = int(torch.randint(2**62, (), generator=generator))
+        if "data" in needs:
+            given["data"] = examples(Split(task.train.x[first], task.train.y[first]))
+        if "train" in needs:
+            given["train"] = examples(task.train)
+        if "valid" in needs and task.valid is not None:
+            given["valid"] = examples(task.valid)
+    if "weights" in needs:
+        given["supernet"] = supernet
+    if "table" in needs:
+        given |= {"table": table, "column": column}
+    return [Candidate(a, space, shape, likelihood=likelihood, **given) for a in architectures]
 
 
 def _log_probs(run: Run, architectures: Sequence[Architecture]) -> list[float] | list[None]:

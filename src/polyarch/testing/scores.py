@@ -47,9 +47,10 @@ def _check_words(score: Score) -> None:
 
 def _only_needed(score: Score, candidate: Candidate) -> Candidate:
     """A candidate without what a score does not ask for."""
-    if "data" not in score.needs:
-        candidate = replace(candidate, data=None, likelihood=None)
-    return candidate if "weights" in score.needs else replace(candidate, supernet=None)
+    gone: dict[str, Any] = {need: None for need in ("data", "train", "valid", "table") if need not in score.needs}
+    if not score.needs & {"data", "train", "valid"}:
+        gone["likelihood"] = None
+    return replace(candidate, **gone) if "weights" in score.needs else replace(candidate, supernet=None, **gone)
 
 
 def _kept(candidates: Sequence[Candidate]) -> dict[str, Any]:
@@ -61,9 +62,12 @@ def _kept(candidates: Sequence[Candidate]) -> dict[str, Any]:
         grads = ((name, p.grad) for name, p in supernet.named_parameters())
         kept |= {f"gradient of {name} of supernet {k}": None if g is None else g.clone() for name, g in grads}
         kept |= {f"mode of {name or 'all'} of supernet {k}": m.training for name, m in supernet.named_modules()}
+        kept |= {f"training of {name} of supernet {k}": p.requires_grad for name, p in supernet.named_parameters()}
     for k, candidate in enumerate(candidates):
-        if candidate.data is not None:
-            kept |= {f"x of candidate {k}": candidate.data.x.clone(), f"y of candidate {k}": candidate.data.y.clone()}
+        for named, examples in (("", candidate.data), ("training ", candidate.train), ("validation ", candidate.valid)):
+            if examples is not None:
+                kept[f"{named}x of candidate {k}"] = examples.x.clone()
+                kept[f"{named}y of candidate {k}"] = examples.y.clone()
     return kept
 
 

@@ -1,0 +1,74 @@
+"""Where the truth of a ranking comes from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from polyarch.architecture import Architecture
+from polyarch.errors import PolyarchError
+from polyarch.ranking.statistics import Better, Numbers
+from polyarch.spaces.base import Space
+from polyarch.tables import Table, find_table, open_table
+from polyarch.tables.columns import abridged
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A column of a table, as the truth that scores are compared with."""
+
+    table: Table
+    column: str
+    better: Better
+
+    def of(self, space: Space, architectures: Sequence[Architecture]) -> Numbers:
+        """Its numbers [n]; raises where the table lacks some, and says how many."""
+        choices = torch.tensor([architecture.choices for architecture in architectures])
+        found: Numbers = self.table.values(self.column, space, choices).numpy().astype(np.float64)
+        return found
+
+
+def find_truth(space: Space, table: str | os.PathLike[str] | None, column: str | None) -> Truth:
+    """The truth for a space.
+
+    Args:
+        space: what is ranked.
+        table: a path or a name; without it, the default of the space, if it has one.
+        column: by default the only one of test accuracy, or else of validation accuracy, or else the only one.
+    """
+    opened = open_table(find_table(table).resolve()) if table else default_truth(space)
+    if opened is None:
+        raise PolyarchError(
+            f"there is nothing to compare scores of the space {space.name!r} with; name a table and a column of true "
+            "numbers with --table and --column"
+        )
+    found = opened.column(column or _usual_column(opened))
+    if found.better is None:
+        raise PolyarchError(
+            f"{opened.where}: column {found.name!r} does not say which direction is better; take another, or make the "
+            "table with `polyarch table convert --higher` or `--lower`"
+        )
+    return Truth(opened, found.name, found.better)
+
+
+def default_truth(space: Space) -> Table | None:
+    """The table that comes with the library for a space; None where there is none."""
+    return None
+
+
+def _usual_column(table: Table) -> str:
+    accuracies = [c for c in table.columns.values() if c.better == "higher"]
+    for fitting in (
+        [c.name for c in accuracies if c.split == "test"],
+        [c.name for c in accuracies if c.split == "valid"],
+        list(table.columns),
+    ):
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            break
+    raise PolyarchError(f"{table.where} has several columns: {abridged(fitting)}; name one with --column")

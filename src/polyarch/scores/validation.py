@@ -1,0 +1,80 @@
+"""Validation data as a judge of candidates with the supernet's weights, fine-tuned or not."""
+
+from __future__ import annotations
+
+from abc import ABC
+from dataclasses import dataclass
+from typing import ClassVar
+
+from polyarch.errors import PolyarchError
+from polyarch.scores.base import Candidate, Need
+from polyarch.scores.tuning import Curve, Look, Tuned
+from polyarch.settings import at_least
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Validated(Tuned, ABC):
+    """What both have in common: when and how validation data is looked at."""
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"weights", "train", "valid"})
+    least_steps: ClassVar[int] = 0
+
+    steps: int = 0
+    """Minibatches of fine-tuning before it; 0 takes the supernet's weights as they are."""
+    examples: int = 0
+    """Validation examples, the same for all candidates; 0 is all there are (the thesis's minibatch: 64)."""
+    recalibrate: bool = True
+    """Whether batch norm first gets statistics of the candidate's own, measured on training data: those of a supernet
+    are of many architectures."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("examples", self.examples, 0)
+
+    @property
+    def looks(self) -> tuple[Look, ...]:
+        """See `Tuned.looks`."""
+        return (self._look,)
+
+    @property
+    def _look(self) -> Look:
+        return Look(self.steps, self.examples, self.recalibrate)
+
+    def seconds(self, curve: Curve) -> float:
+        """See `Tuned.seconds`."""
+        return curve.seconds_of(self.steps) + curve.looks[self._look].seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidAccuracy(_Validated):
+    """The share of validation examples whose class is right."""
+
+    name: ClassVar[str] = "valid-accuracy"
+    larger_is_better: ClassVar[bool] = True
+    meaning: ClassVar[str] = "Accuracy on validation data with the supernet's weights."
+    cost: ClassVar[str] = "A forward pass of validation data, and one of training data for batch norm."
+
+    def check(self, candidate: Candidate) -> None:
+        """See `Score.check`; refuses data without classes."""
+        super().check(candidate)
+        assert candidate.likelihood is not None
+        if candidate.likelihood.measure != "accuracy":
+            raise PolyarchError(f"{self.name} is for classes, and this is regression; use valid-loss")
+
+    def read(self, curve: Curve) -> float:
+        """See `Tuned.read`."""
+        return curve.looks[self._look].measure
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidLoss(_Validated):
+    """The mean loss on validation data."""
+
+    name: ClassVar[str] = "valid-loss"
+    larger_is_better: ClassVar[bool] = False
+    meaning: ClassVar[str] = "Mean negative log-likelihood of validation data with the supernet's weights."
+    cost: ClassVar[str] = "A forward pass of validation data, and one of training data for batch norm."
+
+    def read(self, curve: Curve) -> float:
+        """See `Tuned.read`."""
+        return curve.looks[self._look].loss
