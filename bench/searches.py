@@ -24,8 +24,9 @@ from polyarch.distributions import uniform
 from polyarch.methods.sharing import collapse
 
 SPACE = pa.spaces.NasBench201(channels=8, cells=1)
-METHODS = ("darts", "gdas", "drnas", "balenas", "parsec", "sotl-darts", "sotl-drnas")
-OTHER = {"parsec": {"samples": 4}}  # sixteen are the paper's
+METHODS = (
+    "darts", "gdas", "drnas", "balenas", "parsec-8", "sotl-darts", "sovl-darts", "sotl-drnas", "sotl-darts-exact",
+)  # fmt: skip
 
 
 def trained(architecture: str, task: pa.data.Task, epochs: int, seed: int) -> float:
@@ -48,7 +49,7 @@ def main() -> None:
     for name in METHODS:
         cls, preset = find("method", name)
         for seed in range(arguments.seeds):
-            method = cls(**{**preset, **OTHER.get(name, {}), "epochs": arguments.epochs})
+            method = cls(**{**preset, "epochs": arguments.epochs})
             with tempfile.TemporaryDirectory() as folder:
                 start = time.monotonic()
                 run = pa.search(SPACE, task, method, out=Path(folder) / "run", seed=seed)
