@@ -240,3 +240,13 @@ def test_killed_for_real(folder, space, table, tmp_path):
     assert scores.read_bytes().startswith(whole)
     fresh = cli(*arguments[:-3], "--json").json
     assert found["scores"]["sotl"]["intervals"] == fresh["scores"]["sotl"]["intervals"]
+
+
+def test_without_a_table_the_library_has_one():
+    bare = ("--space", "nasbench201", "--set", "channels=8", "--set", "cells=1", "--input", "1x14x14", "--classes", 10)
+    said = cli("rank", *bare, "--by", "macs", "--sample", 12, "--device", "cpu", "--json")
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    assert told["architectures"] == 12
+    assert told["scores"].keys() == {"macs", "parameters", "random"}
+    refused("rank", *BARE, "--by", "macs", says=("comes with one",))

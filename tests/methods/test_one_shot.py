@@ -181,3 +181,14 @@ def test_belief_stays_the_prior(tmp_path, images):
     expected = torch.tensor([0.5**k for k in range(5)])
     for probs in run.distribution.probs().values():
         assert torch.allclose(probs, expected / expected.sum())
+
+
+def test_what_is_selected_fits_validation_data_best(tmp_path, images):
+    """Of twenty drawn, with the shared weights; the mode of a prior would be its first option everywhere."""
+    run = pa.search(CELLS, images, OneShot(epochs=2, batch_size=8), out=tmp_path / "run")
+    drawn = pa.distributions.uniform(CELLS.decisions).sample(20, torch.Generator().manual_seed(1))
+    supernet, y = run.supernet(), images.valid.y
+    x = run.standardise()(images.valid.x).unsqueeze(0)
+    with torch.no_grad():
+        fits = [images.likelihood.log_likelihood(supernet(x, Hard(row[None])), y[None]).mean() for row in drawn]
+    assert run.architecture == CELLS.decode(drawn)[torch.stack(fits).argmax()]

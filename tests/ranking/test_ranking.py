@@ -316,3 +316,21 @@ def test_the_picture(candidates):
     assert "undefined" not in svg
     alone = rank(candidates, {}, np.ones(6), resamples=2)
     assert "undefined" in draw_ranking(alone, "test_acc")["svg"].decode()
+
+
+def test_the_table_that_comes_along():
+    """Different networks of the space, in per cent, one row each; only for the size that was trained."""
+    space = NasBench201(channels=8, cells=1)
+    found = find_truth(space, None, None)
+    assert found.column == "test_accuracy"
+    assert found.better == "higher"
+    cells = [space.parse(text) for text in found.table.architectures]
+    assert len({space.canonical(cell) for cell in cells}) == len(cells) == 768
+    numbers = found.of(space, cells)
+    assert 80 < numbers.min() < numbers.mean() < numbers.max() < 95
+    seeds = found.table.whole("test_accuracy_seeds[0]")
+    assert np.allclose(seeds, numbers, atol=5), "what the seeds say is what their mean says, but for chance"
+    assert default_truth(NasBench201()) is None
+    drawn = found.draw(space, 20, seed=3)
+    assert drawn == found.draw(space, 50, seed=3)[:20]
+    assert len(set(drawn)) == 20

@@ -53,6 +53,7 @@ def cost(
 
 
 def input_shape(text: str) -> tuple[int, ...]:
+    """The shape that a text such as 3x32x32 names."""
     from polyarch.errors import PolyarchError
 
     parts = text.lower().split("x")

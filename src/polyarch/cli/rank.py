@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from polyarch.scores.base import Candidate, Score
     from polyarch.spaces.base import Space
 
+SOURCES = ("uniform", "belief", "table")
 SAMPLE = 100
 INPUT, CLASSES = "3x32x32", 10
 COLUMNS = {
@@ -61,8 +62,13 @@ def rank(
         int | None, typer.Option("--sample", min=1, help=f"Different architectures to draw. [default: {SAMPLE}]")
     ] = None,
     source: Annotated[
-        str, typer.Option("--from", help="uniform: evenly from the space; belief: from what RUN believes.")
-    ] = "uniform",
+        str | None,
+        typer.Option(
+            "--from",
+            help="uniform: evenly from the space; belief: from what RUN believes; table: those that the table has. "
+            "[default: uniform, or table where none is named]",
+        ),
+    ] = None,
     architectures: Annotated[
         Path | None, typer.Option("--architectures", metavar="FILE", help="Rank these instead, one a line.")
     ] = None,
@@ -95,7 +101,8 @@ def rank(
     given = _given(run, space, data, inputs, classes, by, settings)
     watched = (given.run.config.table, given.run.config.column) if given.run and not table else (table, column)
     truth = find_truth(given.space, watched[0] or None, column or watched[1])
-    chosen, how = _chosen(given, sample, source, architectures, seed)
+    source = source or ("uniform" if watched[0] else "table")
+    chosen, how = _chosen(given, truth, sample, source, architectures, seed)
     numbers = truth.of(given.space, chosen)
     candidates = _candidates(given, chosen, truth, seed, device)
     about = _about(given, truth, how, candidates[0])
@@ -215,7 +222,7 @@ def _spread(settings: Sequence[str], groups: dict[str, type[Any]], scores: Seque
 
 
 def _chosen(
-    given: _Given, sample: int | None, source: str, file: Path | None, seed: int
+    given: _Given, truth: Truth, sample: int | None, source: str, file: Path | None, seed: int
 ) -> tuple[list[Architecture], str]:
     """The architectures to rank, and in words where they come from."""
     from polyarch.errors import PolyarchError, unknown
@@ -225,8 +232,10 @@ def _chosen(
         if sample is not None or source == "belief":
             raise PolyarchError("--architectures says what to rank; leave --sample and --from out")
         return _listed(given.space, file), str(file)
-    if source not in ("uniform", "belief"):
-        raise unknown("value of --from", source, ("uniform", "belief"))
+    if source not in SOURCES:
+        raise unknown("value of --from", source, SOURCES)
+    if source == "table":
+        return truth.draw(given.space, sample or SAMPLE, seed), source
     if source == "belief" and given.run is None:
         raise PolyarchError("--from belief draws from what a run believes; give its folder")
     belief = given.run.distribution if given.run and source == "belief" else None

@@ -240,6 +240,10 @@ class Method(ABC):
         the space is nested, else of the mode.
         """
 
+    def preferred(self, problem: Problem, state: State) -> Tensor | None:
+        """Choices [repeats, decisions] to select at the end where belief prefers none; by default belief is asked."""
+        return None
+
     def watch(self, problem: Problem, state: State) -> dict[str, Tensor]:
         """What else is worth watching at an evaluation: tensors [repeats]; nothing by default."""
         return {}

@@ -31,6 +31,8 @@ from polyarch.training.optimisers import momentum_buffers
 from polyarch.training.snapshots import Snapshot
 from polyarch.training.streams import Streams
 
+COMPARED = 20
+"""Architectures among which the selected one is the best; `polyarch rank` and `select` compare more, and better."""
 JUDGED = 4
 """Architectures whose mean an evaluation reports: the same ones every time."""
 
@@ -161,6 +163,14 @@ class OneShot(WeightSharing):
         drawn = problem.prior.sample(JUDGED, torch.Generator().manual_seed(0))
         found = [judged(problem, Hard(row.expand(problem.repeats, -1)), split) for row in drawn]
         return {name: torch.stack([one[name] for one in found]).mean(0) for name in found[0]}
+
+    @torch.no_grad()
+    def preferred(self, problem: Problem, state: State) -> Tensor:
+        """Of a few architectures of the prior, the one that fits validation data best with the shared weights."""
+        drawn = problem.prior.sample(COMPARED, torch.Generator().manual_seed(1))
+        split = "valid" if "valid" in problem.data else "train"
+        found = [judged(problem, Hard(row.expand(problem.repeats, -1)), split)["objective"] for row in drawn]
+        return drawn[torch.stack(found).argmax(0)]
 
     def watch(self, problem: Problem, state: State) -> dict[str, Tensor]:
         """Nothing: the mode of a prior tells nothing of a search."""

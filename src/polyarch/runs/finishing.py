@@ -27,6 +27,7 @@ def finish(folder: Path, config: Config, task: Task, loop: Loop, truth: Truth | 
     """Writes what a run leaves behind; result.json last, since its presence says that all is there."""
     space = loop.problem.space
     belief = loop.method.distribution(space, loop.state.belief)
+    preferred = loop.method.preferred(loop.problem, loop.state)
     homes = [folder]
     if config.repeats > 1:
         homes = [repeat_folder(folder, config.seed + repeat) for repeat in range(config.repeats)]
@@ -40,7 +41,8 @@ def finish(folder: Path, config: Config, task: Task, loop: Loop, truth: Truth | 
         }
         one = belief.repeat(repeat)
         tensors |= {f"standardise/{name}": value for name, value in task.standardise.state_dict().items()}
-        architecture = space.architecture(selection.select(one, config.select))
+        choices = selection.select(one, config.select) if preferred is None else preferred[repeat].tolist()
+        architecture = space.architecture(choices)
         tensors |= {f"statistics/{name}": value for name, value in _own_statistics(loop, architecture, repeat).items()}
         checkpoints.save(home / WEIGHTS, tensors, {"best_epoch": loop.progress.best_epoch[repeat]})
         write_json(home / "architecture.json", {"architecture": str(architecture), "select": config.select})
