@@ -1,12 +1,13 @@
 import pytest
 
 from polyarch import PolyarchError, catalogue
+from polyarch.blackbox import BlackBox
 from polyarch.methods import Method, VariationalDepth
 from polyarch.scores import Score
 from polyarch.settings import settings_of
 from polyarch.spaces import Space
 
-BASES = {"space": Space, "method": Method, "score": Score}
+BASES = {"space": Space, "method": Method, "score": Score, "baseline": BlackBox}
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in catalogue.KINDS.items() for name in names])

@@ -191,7 +191,14 @@ SCORES = {
     ),
     "table": Entry("polyarch.scores.table:Tabulated", "what a benchmark's table says"),
 }
-KINDS = {"space": SPACES, "method": METHODS, "score": SCORES}
+BASELINES = {
+    "random-search": Entry("polyarch.blackbox.random_search:RandomSearch", "the best of random architectures"),
+    "regularised-evolution": Entry(
+        "polyarch.blackbox.evolution:RegularisedEvolution", "children of the best of a few; the oldest dies"
+    ),
+    "local-search": Entry("polyarch.blackbox.local_search:LocalSearch", "uphill among neighbours; again when stuck"),
+}
+KINDS = {"space": SPACES, "method": METHODS, "score": SCORES, "baseline": BASELINES}
 
 
 def find(kind: str, name: str) -> tuple[type[Any], dict[str, Any]]:

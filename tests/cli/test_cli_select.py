@@ -96,7 +96,7 @@ def test_belief_that_cannot_say_how_probable(folder, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "Missing option '--by'"),
+        ((), "give the folder of a run and --by SCORE"),
         (("--by", "sinflow"), "unknown score 'sinflow'; did you mean 'synflow'?"),
         (("--by", "polyarch.spaces.darts:Darts"), "is no score"),
         (("--by", "synflow", "--sample", "0"), "Invalid value for '--sample'"),

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from polyarch import catalogue
+from polyarch.blackbox.base import BlackBox
 from polyarch.data.loading import source_for, source_from
 from polyarch.data.source import Source
 from polyarch.errors import PolyarchError, unknown
@@ -76,7 +77,7 @@ def make_space(name: str, assignments: Sequence[str]) -> Space:
 
 def find(kind: str, name: str) -> tuple[type[Any], dict[str, Any]]:
     """The class and preset settings behind a name; what a class of one's own lacks is said in words."""
-    wanted = {"space": Space, "method": Method, "score": Score}[kind]
+    wanted = {"space": Space, "method": Method, "score": Score, "baseline": BlackBox}[kind]
     found, preset = catalogue.find(kind, name)
     if not issubclass(found, wanted) or not is_dataclass(found) or isabstract(found):
         raise PolyarchError(

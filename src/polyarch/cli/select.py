@@ -1,14 +1,15 @@
-"""`polyarch select`: an architecture from what a run believes, by a score."""
+"""`polyarch select`: an architecture from what a run believes, by a score; or by a black-box search."""
 
 from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyarch.cli.options import Json, RunFolder
+from polyarch.cli.options import Json
 
 if TYPE_CHECKING:
     from polyarch.scores.base import Score
@@ -16,21 +17,49 @@ if TYPE_CHECKING:
 
 
 def select(
-    run: RunFolder,
-    by: Annotated[str, typer.Option("--by", metavar="SCORE", help="See `polyarch list`; or package.module:Class.")],
+    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="The folder of a run.")] = None,
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="SCORE", help="See `polyarch list`; or package.module:Class.")
+    ] = None,
     sample: Annotated[int, typer.Option("--sample", min=1, help="How many architectures to draw.")] = 100,
     seed: Annotated[int, typer.Option("--seed", help="Of the draw, the batch of data and the first weights.")] = 0,
     top: Annotated[int, typer.Option("--top", min=1, help="How many of the best to print.")] = 5,
     settings: Annotated[
         list[str], typer.Option("--set", metavar="NAME=VALUE", help="A setting of the score. May be repeated.")
     ] = [],  # noqa: B006
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method",
+            metavar="BASELINE",
+            help="Search by this instead of drawing from belief: random-search, regularised-evolution, local-search.",
+        ),
+    ] = None,
+    budget: Annotated[float, typer.Option("--budget", help="Of --method, in --unit.")] = 100,
+    unit: Annotated[str, typer.Option("--unit", help="evaluations, seconds, forward or backward.")] = "evaluations",
+    space: Annotated[str | None, typer.Option("--space", help="Without a run: what to search, in a table.")] = None,
+    table: Annotated[str | None, typer.Option("--table", help="A .npz file, or a name in POLYARCH_TABLES.")] = None,
+    reward: Annotated[str | None, typer.Option("--reward", metavar="COLUMN", help="What to search for.")] = None,
+    truth: Annotated[str | None, typer.Option("--truth", metavar="COLUMN", help="What it is then worth.")] = None,
+    seconds: Annotated[str, typer.Option("--seconds", help="What an evaluation takes: a column, or a number.")] = "0",
+    share: Annotated[float, typer.Option("--share", help="How much of these seconds is paid, such as 0.06.")] = 1.0,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many searches, from --seed on.")] = 1,
     as_json: Json = False,
 ) -> None:
-    """Draw architectures from belief, judge them by a score, and print the best."""
+    """Draw architectures from belief, judge them by a score, and print the best; or search by --method."""
     from polyarch.cli.choices import assign, find
+    from polyarch.errors import PolyarchError
     from polyarch.runs.run import open_run
     from polyarch.scores.sampling import sample_and_score
 
+    if method:
+        from polyarch.cli.hunting import Hunt, hunt
+
+        asked = (method, run, by, space, table, reward, truth, seconds, share, budget, unit, seeds, seed, settings)
+        hunt(Hunt(*asked), as_json)
+        return
+    if run is None or by is None:
+        raise PolyarchError("give the folder of a run and --by SCORE; or --method to search a space")
     cls, preset = find("score", by)
     score = cls(**{**preset, **assign({"score": cls}, settings)["score"]})
     found = sample_and_score(open_run(run), score, sample, seed)

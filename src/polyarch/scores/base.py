@@ -134,6 +134,11 @@ class Score(ABC):
     def __post_init__(self) -> None:
         check_types(self)
 
+    @property
+    def trained_examples(self) -> int:
+        """Examples that judging one candidate passes forward and backward, where the score trains it; 0 by default."""
+        return 0
+
     @abstractmethod
     def __call__(self, candidates: Sequence[Candidate], generator: torch.Generator) -> Tensor:
         """One number a candidate, [n], float64; the same for the same generator state."""

@@ -277,6 +277,11 @@ class Tuned(Score, ABC):
         self.tuning.check()
 
     @property
+    def trained_examples(self) -> int:
+        """See `Score.trained_examples`."""
+        return self.steps * self.batch_size
+
+    @property
     def tuning(self) -> Tuning:
         """Its recipe."""
         return Tuning(self.rate, self.batch_size, self.momentum, self.weight_decay)
