@@ -21,7 +21,7 @@ demo: setup
 		--set epochs=20 --set batch_size=128 --baselines 0,5,20
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 check: setup
 	$(BIN)/ruff check .

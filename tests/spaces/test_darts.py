@@ -4,17 +4,18 @@ from functools import cache
 
 import pytest
 import torch
+from forms import check_forms, close, moved_supernet, sampled
 
 from polyarch import PolyarchError
 from polyarch.data.task import TaskShape
 from polyarch.distributions.priors import uniform
-from polyarch.spaces.base import Hard, PerExample, Soft, Space
+from polyarch.spaces.base import Hard, Soft, Space
+from polyarch.spaces.choice import Choice
 from polyarch.spaces.cost import Cost, expected_cost
 from polyarch.spaces.darts import DARTS_OPERATIONS, PARSEC_OPERATIONS, S2_OPERATIONS, Darts
 from polyarch.spaces.darts_operations import OPERATIONS, FactorizedReduce, Style, operation
 from polyarch.spaces.kits import Plain
 from polyarch.spaces.nasbench201 import EXAMPLE as NASBENCH201_CELL
-from polyarch.spaces.supernets import member_name, sparse_picks
 from polyarch.testing import check_space
 from polyarch.testing.spaces import make_supernet
 
@@ -37,12 +38,6 @@ DARTS_V2 = (
 SKIPS = str([("skip_connect", 0)] * 8)
 CIFAR, SMALL = TaskShape((3, 32, 32), 10), TaskShape((1, 6, 6), 3)
 SUBSETS = [DARTS_OPERATIONS, PARSEC_OPERATIONS, S2_OPERATIONS, "sep_conv_5x5,none,avg_pool_3x3", "skip_connect,none"]
-MANY = 10
-"""Architectures that are run at once, as repeats of one supernet."""
-
-
-def sampled(space, count, seed=0):
-    return uniform(space.decisions).sample(count, torch.Generator().manual_seed(seed))
 
 
 def genotype(normal=SKIPS, reduce=SKIPS, normal_concat="[2, 3, 4, 5]", reduce_concat="[2, 3, 4, 5]"):
@@ -302,24 +297,6 @@ def test_any_image_and_depth(network, layers, side):
         assert torch.stack([*answers] if network == "evaluation" else [answers]).shape[1:] == (2, 3)
 
 
-def moved_supernet():
-    """A supernet of one repeat whose batch norms have seen some batches, and inputs for it."""
-    space = Darts(channels=2, layers=3, statistics="running")
-    supernet = make_supernet(space, SMALL, (0,)).train()
-    x = torch.randn(1, 4, *SMALL.input, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    with torch.no_grad():
-        for row in sampled(space, 3, seed=3):
-            supernet(x, Hard(row.unsqueeze(0)))
-    return supernet, x
-
-
-def repeated(supernet):
-    """The same supernet `MANY` times, as repeats of one."""
-    several = make_supernet(supernet.space, SMALL, (0,) * MANY)
-    several.load_state_dict({k: v.expand(MANY, *v.shape[1:]) for k, v in supernet.state_dict().items()})
-    return several
-
-
 def hundred_choices(space):
     choices = sampled(space, 100, seed=4)
     choices[:3, 1::2] = choices[:3, ::2]  # both slots alike
@@ -328,64 +305,15 @@ def hundred_choices(space):
     return choices
 
 
-def members(supernet, architectures):
-    """Networks of their own, each with what the supernet's parameters are called in it."""
-    for architecture in architectures:
-        picks = sparse_picks(supernet.space, architecture.choices)
-        names = [member_name(name, supernet.places, picks) for name, _ in supernet.network.named_parameters()]
-        yield supernet.extract(architecture), names
-
-
-def gradients(module, y):
-    """By name, zeros where a parameter took no part."""
-    names, parameters = zip(*module.named_parameters(), strict=True)
-    found = torch.autograd.grad(y.square().sum(), parameters, allow_unused=True, materialize_grads=True)
-    return dict(zip(names, found, strict=True))
-
-
-def shared(supernet, x, view):
-    """Output of a supernet, and the gradient by all its parameters as one row a repeat."""
-    y = supernet(x, view)
-    return y.detach(), torch.cat([gradient.flatten(1) for gradient in gradients(supernet, y).values()], 1)
-
-
-def alone(plain, names, like, x):
-    """The same of one network, its gradient in the places of the supernet's parameters `like`."""
-    y = plain(x)
-    found = gradients(plain, y)
-    assert set(found) <= set(names)
-    rows = [torch.zeros_like(own) if name is None else found[name] for name, own in zip(names, like, strict=True)]
-    return y.detach(), torch.cat([row.flatten() for row in rows])
-
-
-def close(a, b):
-    return torch.allclose(a, b, rtol=1e-9, atol=1e-9)
-
-
 def test_hundred_architectures_are_the_same_network_in_every_form():
-    one, x = moved_supernet()
-    several = repeated(one)
-    choices = hundred_choices(one.space)
-    networks = list(members(one, one.space.decode(choices)))
-    weights = list(one.parameters())
-    for training in (False, True):  # training moves the running statistics, so it comes last
-        one.train(training)
-        several.train(training)
-        for start in range(0, len(choices), MANY):
-            rows = choices[start : start + MANY]
-            xs = x.expand(MANY, *x.shape[1:])
-            dense = shared(several, xs, Hard(rows))
-            per_example = shared(several, xs, PerExample(rows.unsqueeze(1).expand(-1, x.shape[1], -1)))
-            for k, (plain, names) in enumerate(networks[start : start + MANY]):
-                output, gradient = alone(plain.train(training), names, weights, x[0])
-                assert gradient.abs().max() > 1e-3
-                [sparse_output], [sparse_gradient] = shared(one, x, Hard(tuple(rows[k].tolist())))
-                assert all(close(found, output) for found in (sparse_output, dense[0][k], per_example[0][k]))
-                assert all(close(found, gradient) for found in (sparse_gradient, dense[1][k], per_example[1][k]))
+    """Channels are 1, 2 and 4 in its three cells, and sides 5, 3 and 2: many small networks, in little time."""
+    space = Darts(channels=1, layers=3, statistics="running")
+    one, x = moved_supernet(space, TaskShape((1, 5, 5), 3), batch=3)
+    check_forms(one, x, hundred_choices(space))
 
 
 def test_mixed_weights_of_an_architecture_are_that_architecture():
-    supernet, x = moved_supernet()
+    supernet, x = moved_supernet(Darts(channels=2, layers=3, statistics="running"), SMALL)
     supernet.eval()
     for row in hundred_choices(supernet.space)[[0, 4, 9]]:
         soft = supernet(x, Soft(supernet.space.mix(row.unsqueeze(0))))
@@ -393,13 +321,14 @@ def test_mixed_weights_of_an_architecture_are_that_architecture():
 
 
 def test_only_what_is_chosen_runs_and_is_built():
-    supernet, x = moved_supernet()
+    supernet, x = moved_supernet(Darts(channels=2, layers=3, statistics="running"), SMALL)
     space = supernet.space
     architecture = space.parse(DARTS_V2)
     ran = []
     hooks = [
         option.register_forward_hook(lambda *_, path=path, k=k: ran.append((path, k)))
         for path, place in supernet.places.items()
+        if isinstance(place, Choice)
         for k, option in enumerate(place.options)
     ]
     supernet(x, Hard(architecture.choices))

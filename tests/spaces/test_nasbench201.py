@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from forms import check_forms, moved_supernet, sampled
 
 from polyarch import PolyarchError
 from polyarch.data.task import TaskShape
@@ -80,7 +81,12 @@ def test_canonical_form(one, other, same):
 
 
 def test_contract():
-    check_space(SMALL, SHAPE, architectures=100, batch=4)
+    check_space(SMALL, SHAPE, batch=4)
+
+
+def test_hundred_architectures_are_the_same_network_in_every_form():
+    one, x = moved_supernet(SMALL, SHAPE)
+    check_forms(one, x, sampled(SMALL, 100, seed=4))
 
 
 @pytest.mark.parametrize("shape", [TaskShape((3, 8, 8), 4), TaskShape((1, 7, 7), 2)])
