@@ -48,6 +48,7 @@ EVERYWHERE = (
     "darts", "darts-second", "gdas", "drnas", "balenas", "parsec", "sotl-darts", "sovl-darts", "sotl-drnas"
 )  # fmt: skip
 SMALL = {"epochs": 2, "batch_size": 6, "samples": 2, "steps": 2, "belief_rate": 0.1}
+AT_MOST = {"paths": 2, "inner_steps": 2}
 STAGES = {"progressive": "1:3:0.1,3:3:0.4", "weights_only": 1}
 STILL = {"epochs": 1, "weights_only": 0, "belief_rate": 0.0, "update": "printed"}
 """Belief stays where it starts; BaLeNAS's usual update moves sigma at any rate."""
@@ -60,7 +61,8 @@ def having(method, settings):
 
 def short(name):
     cls, preset = find("method", name)
-    return having(cls(**preset), SMALL | (STAGES if "progressive" in preset else {}))
+    fewer = {key: min(preset[key], most) for key, most in AT_MOST.items() if key in preset}
+    return having(cls(**preset), SMALL | fewer | (STAGES if "progressive" in preset else {}))
 
 
 def methods():
@@ -150,7 +152,8 @@ def test_init_from(case, folder, task):
     with pytest.raises(KeyboardInterrupt):
         pa.search(space, task, having(method, STILL), out=out, seed=2, init_from=source, device="cpu", watch=after(1))
     first, *_, last = read_history(source)
-    assert first["probs"] != last["probs"], "belief must move"
+    learns = "belief_rate" in settings_of(type(method))  # some methods only train the weights that all share
+    assert (first["probs"] != last["probs"]) == learns, "belief must move where it is learnt"
     [line] = read_history(out)
     assert line["probs"] == last["probs"]
 
