@@ -41,7 +41,7 @@ SPACES = {
     "nasbench1shot1-1": pa.spaces.NasBench1Shot1(sub_space=1, channels=2, cells=1),
     "nasbench1shot1-2": pa.spaces.NasBench1Shot1(sub_space=2, channels=2, cells=1),
     "nasbench1shot1-3": pa.spaces.NasBench1Shot1(sub_space=3, channels=2, cells=1),
-    "darts": pa.spaces.Darts(channels=2, layers=3, operations="none,skip_connect,dil_conv_3x3"),
+    "darts": pa.spaces.Darts(channels=2, layers=1, operations="none,skip_connect,dil_conv_3x3"),  # a reduction cell
     "module": ModuleSpace(Own),
 }
 EVERYWHERE = (
@@ -50,7 +50,7 @@ EVERYWHERE = (
 SMALL = {"epochs": 2, "batch_size": 6, "samples": 2, "steps": 2, "belief_rate": 0.1}
 AT_MOST = {"paths": 2, "inner_steps": 2}
 STAGES = {"progressive": "1:3:0.1,3:3:0.4", "weights_only": 1}
-STILL = {"epochs": 1, "weights_only": 0, "belief_rate": 0.0, "update": "printed"}
+STILL = {"epochs": 1, "batch_size": 12, "weights_only": 0, "belief_rate": 0.0, "update": "printed"}
 """Belief stays where it starts; BaLeNAS's usual update moves sigma at any rate."""
 
 

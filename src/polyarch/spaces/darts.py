@@ -155,13 +155,11 @@ class Darts(Space):
         cell has more skips than `skip_limit`, the least likely of them is taken back and the cell read out again.
         """
         found = self._read_out(weights)
-        if "skip_connect" not in self._kept or len(self._kept) == 1:
+        if self.skip_limit >= NODES * SLOTS or "skip_connect" not in self._kept or len(self._kept) == 1:
             return found
-        for _ in range(len(EDGES)):
+        for _ in range(len(EDGES)):  # no edge loses its skip twice; nothing is read back to see who is done
             skips, least = self._least_skip(weights, found)
             surplus = skips > self.skip_limit
-            if not surplus.any():
-                break
             weights = [self._without_skip(w, surplus & (least == k)) for k, w in enumerate(weights)]
             found = self._read_out(weights)
         return found
