@@ -285,3 +285,14 @@ def test_resumed_in_a_later_stage(tmp_path, images):
     for name, value in plain.belief.items():
         assert torch.equal(value, resumed.belief[name])
     assert plain.architecture == resumed.architecture
+
+
+def test_belief_goes_from_stages_to_stages_alone(tmp_path, images):
+    """Also what is left of the options; without stages there is no place for it."""
+    staged, plain = Darts(**SHORTER), Darts(epochs=1, batch_size=8)
+    for name, method in (("staged", staged), ("plain", plain)):
+        pa.search(FEW, images, method, out=tmp_path / name)
+    for source, method in (("plain", staged), ("staged", plain)):
+        with pytest.raises(PolyarchError, match="searched in other stages"):
+            pa.search(FEW, images, method, out=tmp_path / "run", init_from=tmp_path / source)
+        assert not (tmp_path / "run").exists()

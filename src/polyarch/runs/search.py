@@ -256,6 +256,8 @@ def _prepare(
     problem = make_problem(config, stage.space, task, torch.device(config.device))
     state = method.init(problem, streams, previous)
     if belief is not None:
+        if belief.keys() != state.belief.keys():
+            raise PolyarchError(f"{config.init_from} was searched in other stages; set progressive as it was there")
         with torch.no_grad():
             for name, value in state.belief.items():
                 value.copy_(belief[name].expand_as(value))
