@@ -50,7 +50,11 @@ def test_one_path_is_single_path(images, recipe):
 
 
 def test_metaprox_without_lambda_is_reptile(images):
-    assert_equal_steps(OneShot(inner_steps=4, **PLAIN), OneShot(inner_steps=4, proximal=0.0, **PLAIN), images)
+    """As lambda goes to 0, through the branch that adds the pull; and a lambda that is there is felt."""
+    reptile = OneShot(inner_steps=4, **PLAIN)
+    assert_equal_steps(reptile, OneShot(inner_steps=4, proximal=1e-12, **PLAIN), images)
+    with pytest.raises(AssertionError):
+        assert_equal_steps(reptile, OneShot(inner_steps=4, proximal=1.0, **PLAIN), images)
 
 
 def by_hand(problem, batch, choices, before, steps, rate, proximal=0.0):
