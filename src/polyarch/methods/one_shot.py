@@ -143,11 +143,10 @@ class OneShot(WeightSharing):
         """S steps on one path; gives the loss before the first."""
         weights = list(state.weights.values())
         start = Snapshot(weights) if self.proximal and self.inner_steps > 1 else None
-        used = problem.space.used(choices.tolist()) if self.form == "sparse" else {}
+        view = Hard.read(choices) if self.form == "sparse" else Hard(choices)
         first = None
         for _ in range(self.inner_steps):
-            with problem.supernet.running(used):
-                fit = loss(problem, batch, Hard(choices))
+            fit = loss(problem, batch, view)
             found = gradients(fit, weights)
             if start is not None:
                 pulls = zip(found, weights, start.values, strict=True)

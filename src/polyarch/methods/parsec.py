@@ -84,14 +84,11 @@ class Parsec(WeightSharing):
         problem.supernet.train()
         belief = self.distribution(problem.space, state.belief)
         choices = (belief.log_probs.detach().unsqueeze(1) + feed.draws["gumbel"]).argmax(-1)  # [repeats, K, decisions]
-        used: list[dict[str, set[int]]] = [{}] * self.samples
-        if self.form == "sparse":
-            used = [problem.space.used(rows) for rows in choices.transpose(0, 1).tolist()]
+        views = [Hard.read(rows) if self.form == "sparse" else Hard(rows) for rows in choices.unbind(1)]
 
         def fit(batch: Batch, k: int) -> Tensor:
             """Mean log-likelihood [repeats] of a batch under the k-th sample."""
-            with problem.supernet.running(used[k]):
-                outputs = problem.supernet(batch.x, Hard(choices[:, k]))
+            outputs = problem.supernet(batch.x, views[k])
             return world.mean(problem.likelihood.log_likelihood(outputs, batch.y))
 
         with torch.no_grad():

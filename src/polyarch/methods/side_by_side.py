@@ -1,7 +1,7 @@
 """Training many networks of one space at once: every repeat is another architecture.
 
-All of them run in one supernet, whose weights each repeat has for itself, with the choice as data. That runs every
-operation for every network, and is still much faster on a GPU than small networks one after another.
+All of them run in one supernet, whose weights each repeat has for itself, and each runs its own operations alone. On a
+GPU that is much faster than small networks one after another.
 """
 
 from __future__ import annotations
@@ -72,10 +72,6 @@ class SideBySide(Recipe):
         """All mass on each repeat's architecture."""
         return Categorical(space.decisions, belief["logits"])
 
-    def ready(self, problem: Problem, state: State) -> None:
-        """What no network has is not run."""
-        problem.supernet.keep_running(problem.space.used([a.choices for a in self.architectures]))
-
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
         """One step of every network."""
         batch = self.batch(problem, feed, "train")
@@ -90,4 +86,4 @@ class SideBySide(Recipe):
         return judged(problem, self._view(state), split)
 
     def _view(self, state: State) -> Hard:
-        return Hard(state.belief["logits"].argmax(-1))
+        return Hard(state.belief["logits"].argmax(-1), tuple(a.choices for a in self.architectures))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -31,6 +30,14 @@ class Hard:
     """
 
     choices: Tensor | tuple[int, ...]
+    known: tuple[tuple[int, ...], ...] = ()
+    """With a tensor: what it holds, where the host knows that. Then every repeat runs its own operations alone, as far
+    as a supernet can; a step that was captured so is of these choices for ever."""
+
+    @classmethod
+    def read(cls, choices: Tensor) -> Hard:
+        """Choices as data that the host knows, because it reads them back."""
+        return cls(choices, tuple(tuple(row) for row in choices.tolist()))
 
 
 @dataclass(frozen=True)
@@ -104,16 +111,11 @@ class Supernet(nn.Module, ABC):
         """
         return (self(x, view),)
 
-    @contextmanager
-    def running(self, options: Mapping[str, Collection[int]]) -> Iterator[None]:
-        """Inside, only these options of every simplex run; the others must have weight 0 in every view.
+    def keep_running(self, options: Mapping[str, Collection[int]]) -> None:
+        """From now on only these options of every simplex run; the others must have weight 0 in every view.
 
         By default everything runs, which only takes longer: what has weight 0 adds nothing.
         """
-        yield
-
-    def keep_running(self, options: Mapping[str, Collection[int]]) -> None:
-        """From now on only these options of every simplex run: `running` without an end."""
 
     def draw_from(self, generators: Sequence[torch.Generator]) -> None:
         """Says where modules that draw by themselves while training, such as dropout, draw from; most have none.
@@ -216,15 +218,6 @@ class Space(ABC):
                 for simplex, option in self.uses(k, o):
                     users[simplex][option].append((k, o))
         return users
-
-    def used(self, choices: Sequence[Sequence[int]]) -> dict[str, set[int]]:
-        """The options of every `mixing` simplex that one at least of these architectures uses; on the host alone."""
-        found: dict[str, set[int]] = {simplex.name: set() for simplex in self.mixing}
-        for row in choices:
-            for decision, choice in enumerate(row):
-                for simplex, option in self.uses(decision, choice):
-                    found[self.mixing[simplex].name].add(option)
-        return found
 
     def fair_paths(self, uniform: Tensor) -> Tensor:
         """Architectures that together use every option of every decision exactly once (FairNAS).

@@ -5,20 +5,46 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from polyarch.errors import PolyarchError
 from polyarch.training import world
 
-Pick = tuple[tuple[int, float], ...] | Tensor
-"""What runs at an open place. *Sparse*: the options that run and their weights, known to the host. *Dense*: weights
-[options, repeats, batch or 1], as data; every option runs."""
+Sparse = tuple[tuple[int, float], ...]
+"""Options and their weights."""
 
-FIRST: Pick = ((0, 1.0),)
+
+@dataclass(frozen=True)
+class Each:
+    """A sparse pick for every repeat, known to the host, and the same as dense weights [options, repeats, 1]."""
+
+    own: tuple[Sparse, ...]
+    weights: Tensor
+
+    @property
+    def used(self) -> list[int]:
+        """The options that one repeat at least has, in order."""
+        return sorted({option for pick in self.own for option, _ in pick})
+
+    @property
+    def single(self) -> tuple[int, ...]:
+        """The option of every repeat; nothing where one has several, none, or one by a weight other than 1."""
+        plain = all(len(pick) == 1 and pick[0][1] == 1 for pick in self.own)
+        return tuple(pick[0][0] for pick in self.own) if plain else ()
+
+
+Pick = Sparse | Tensor | Each
+"""What runs at an open place. *Sparse*: the options that run and their weights, known to the host. *Dense*: weights
+[options, repeats, batch or 1], as data; every option runs. *Each*: every repeat has its own; an option that none has
+does not run."""
+
+FIRST: Sparse = ((0, 1.0),)
 
 
 class Open(nn.Module, ABC):
@@ -35,7 +61,10 @@ class Open(nn.Module, ABC):
     def weighted(self, calls: Sequence[Callable[[], Tensor]]) -> list[Tensor | None]:
         """The value of each option's call times its weight; None for one that does not run."""
         parts: list[Tensor | None] = [None] * len(calls)
-        if isinstance(self.pick, Tensor):
+        if isinstance(self.pick, Each):
+            for option in self.pick.used:
+                parts[option] = _scaled(calls[option](), self.pick.weights[option])
+        elif isinstance(self.pick, Tensor):
             for option in range(len(calls)) if self.running is None else self.running:
                 parts[option] = _scaled(calls[option](), self.pick[option])
         else:
@@ -78,10 +107,53 @@ class Choice(Open):
                 )
         self.labels = tuple(options)
         self.options = nn.ModuleList(options.values())
+        # Places inside are told of all repeats: an option with some cannot be run for a few repeats alone.
+        self._has_places = any(isinstance(module, Open) for module in self.options.modules())
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Runs what is picked."""
+        alone = len(inputs) == 1 and isinstance(inputs[0], Tensor) and not self._has_places
+        if isinstance(self.pick, Each) and self.pick.single and alone:
+            return self._each(inputs[0], self.pick)
         return total(self.weighted([partial(option, *inputs, **named) for option in self.options]))
+
+    def _each(self, x: Tensor, pick: Each) -> Tensor:
+        """Runs every option on the repeats that have it: these are brought side by side, and back afterwards."""
+        order = pick.weights.argmax(0).flatten().argsort(stable=True)
+        back = order.argsort()
+        counts = [pick.single.count(option) for option in pick.used]
+        parts = _Moved.apply(x.unflatten(1, (len(order), -1)), order, back).split(counts, 1)
+        rows = order.split(counts)
+        found = [
+            _of_repeats(self.options[option], own, part.flatten(1, 2)).unflatten(1, (len(own), -1))
+            for option, own, part in zip(pick.used, rows, parts, strict=True)
+        ]
+        moved: Tensor = _Moved.apply(torch.cat(found, 1), back, order)
+        return moved.flatten(1, 2)
+
+
+class _Moved(torch.autograd.Function):
+    """Another order along the second axis. Its gradient is read in order too, not added up place by place."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, order: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(order, back)
+        return x.index_select(1, order)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        order, back = ctx.saved_tensors
+        return _Moved.apply(gradient, back, order), None, None
+
+
+def _of_repeats(module: nn.Module, rows: Tensor, x: Tensor) -> Tensor:
+    """What some of the repeats of a module make of their own input, [batch, rows * channels, ...]."""
+    own = {name: t.index_select(0, rows) for name, t in (*module.named_parameters(), *module.named_buffers())}
+    found: Tensor = functional_call(module, own, (x,))
+    if module.training:
+        for name, buffer in module.named_buffers():
+            buffer.index_copy_(0, rows, own[name])
+    return found
 
 
 class Gate(Open):
@@ -199,15 +271,3 @@ def keep_running(found: Places, options: Mapping[str, Collection[int]]) -> None:
     for place in found.values():
         if place.name in options:
             place.running = frozenset(options[place.name])
-
-
-@contextmanager
-def running(found: Places, options: Mapping[str, Collection[int]]) -> Iterator[None]:
-    """`keep_running`, for a while."""
-    before = {path: place.running for path, place in found.items()}
-    keep_running(found, options)
-    try:
-        yield
-    finally:
-        for path, place in found.items():
-            place.running = before[path]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -90,7 +91,7 @@ class FactorizedReduce(nn.Module):
     def __init__(self, style: Style, inputs: int, outputs: int) -> None:
         """`outputs` is even."""
         super().__init__()
-        self.kit = style.kit
+        self.channels = outputs // 2
         self.relu = nn.ReLU()
         self.even = style.kit.conv(inputs, outputs // 2, 1, stride=2)
         self.odd = style.kit.conv(inputs, outputs // 2, 1, stride=2)
@@ -103,5 +104,7 @@ class FactorizedReduce(nn.Module):
         height, width = x.shape[2:]
         if height % 2 or width % 2:  # an odd side has one pixel fewer between than it has every second
             shifted = F.pad(shifted, (0, width % 2, 0, height % 2))
-        answer: Tensor = self.norm(self.kit.cat([self.even(x), self.odd(shifted)]))
+        # Side by side within each repeat; of how many repeats, it is not told.
+        halves = [part.unflatten(1, (-1, self.channels)) for part in (self.even(x), self.odd(shifted))]
+        answer: Tensor = self.norm(torch.cat(halves, 2).flatten(1, 2))
         return answer

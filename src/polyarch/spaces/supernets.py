@@ -21,12 +21,12 @@ from polyarch.architecture import Architecture
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Hard, PerExample, Soft, Space, Supernet, View
-from polyarch.spaces.choice import DropPath, Mixed, Pick, Places, keep_running, picking, places, running
+from polyarch.spaces.choice import DropPath, Each, Mixed, Pick, Places, Sparse, keep_running, picking, places
 from polyarch.spaces.layers import normalise_across_ranks
 from polyarch.training import world
 
 
-def sparse_picks(space: Space, choices: Sequence[int]) -> dict[str, tuple[tuple[int, float], ...]]:
+def sparse_picks(space: Space, choices: Sequence[int]) -> dict[str, Sparse]:
     """For every simplex the options that an architecture uses, with their weights; on the host alone."""
     used: list[dict[int, float]] = [{} for _ in space.mixing]
     for decision, choice in enumerate(choices):
@@ -49,7 +49,15 @@ def picks_of(space: Space, view: View, like: Tensor) -> Mapping[str, Pick]:
         rows = [weights.T.unflatten(1, view.choices.shape[:2]) for weights in mixed]
     else:
         raise PolyarchError(f"the space {space.name!r} is not nested: it does not run under {type(view).__name__}")
-    return {simplex.name: row.to(like.dtype) for simplex, row in zip(space.mixing, rows, strict=True)}
+    dense = {simplex.name: row.to(like.dtype) for simplex, row in zip(space.mixing, rows, strict=True)}
+    return _known(space, view.known, dense) if isinstance(view, Hard) and view.known else dense
+
+
+def _known(space: Space, known: Sequence[Sequence[int]], dense: Mapping[str, Tensor]) -> dict[str, Pick]:
+    """Sparse where all repeats agree, else each repeat's own."""
+    own = [sparse_picks(space, choices) for choices in known]
+    picks = {name: tuple(pick[name] for pick in own) for name in dense}
+    return {name: each[0] if len(set(each)) == 1 else Each(each, dense[name]) for name, each in picks.items()}
 
 
 def chosen_module(pick: Sequence[tuple[int, float]], make: Callable[[int], nn.Module]) -> nn.Module | None:
@@ -118,12 +126,6 @@ class Folded(Supernet):
             found = self.network(x.transpose(0, 1).flatten(1, 2))
         return tuple(y.unflatten(1, (self.repeats, -1)).transpose(0, 1) for y in _several(found))
 
-    @contextmanager
-    def running(self, options: Mapping[str, Collection[int]]) -> Iterator[None]:
-        """See `Supernet.running`."""
-        with running(self.places, options):
-            yield
-
     def keep_running(self, options: Mapping[str, Collection[int]]) -> None:
         """See `Supernet.keep_running`."""
         keep_running(self.places, options)
@@ -188,18 +190,12 @@ class Looped(Supernet):
         tensors = _tensors(self.network)
         found = []
         for repeat in range(self.repeats):
-            own = {name: p[:, repeat : repeat + 1] if isinstance(p, Tensor) else p for name, p in picks.items()}
+            own = {name: _own(pick, repeat) for name, pick in picks.items()}
             chance = _chance(self._chance[repeat]) if self._chance and self.training else nullcontext()
             with picking(self.places, own), chance:
                 weights = {name: value[repeat] for name, value in tensors.items()}
                 found.append(_several(functional_call(self.network, weights, x[repeat], tie_weights=False)))
         return tuple(torch.stack(parts) for parts in zip(*found, strict=True))
-
-    @contextmanager
-    def running(self, options: Mapping[str, Collection[int]]) -> Iterator[None]:
-        """See `Supernet.running`."""
-        with running(self.places, options):
-            yield
 
     def keep_running(self, options: Mapping[str, Collection[int]]) -> None:
         """See `Supernet.keep_running`."""
@@ -284,6 +280,13 @@ def _name_shared(supernet: nn.Module, state: dict[str, Tensor], *_: object) -> N
 
 def _picks(space: Space, view: View, x: Tensor, kept: Mapping[str, Tensor] | None) -> dict[str, Pick]:
     return {**picks_of(space, view, x), **{name: weight.unsqueeze(0) for name, weight in (kept or {}).items()}}
+
+
+def _own(pick: Pick, repeat: int) -> Pick:
+    """One repeat's part of a pick."""
+    if isinstance(pick, Each):
+        return pick.own[repeat]
+    return pick[:, repeat : repeat + 1] if isinstance(pick, Tensor) else pick
 
 
 def _drop_paths(found: Places) -> tuple[str, ...]:

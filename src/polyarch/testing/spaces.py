@@ -53,6 +53,8 @@ def check_space(space: Space, shape: TaskShape, *, architectures: int = 8, batch
         both.train(training)
         for architecture in space.decode(sampled):
             _check_architecture(both, x, architecture)
+        for pair in sampled[: len(sampled) // 2 * 2].split(2):
+            _check_own(both, x, pair)
     _check_repeats(space, shape, both, x, tuple(sampled[0].tolist()))
     cost = space.cost(space.decode(sampled)[0], shape)
     plain = space.evaluated().build(space.decode(sampled)[0], shape)
@@ -122,6 +124,16 @@ def _check_architecture(supernet: Supernet, x: Tensor, architecture: Architectur
         assert torch.allclose(sparse, options[:, architecture.choices[0]], atol=1e-9), "All must agree with Hard"
     if supernet.training or not _by_batch(supernet):
         _check_extracted(supernet, x, architecture, sparse, gradients)
+
+
+def _check_own(supernet: Supernet, x: Tensor, choices: Tensor) -> None:
+    """Repeats with an architecture of their own must be the same where the host knows of it."""
+    wanted = supernet(x, Hard(choices))
+    gradients = _gradients(wanted, dict(supernet.named_parameters()))
+    output = supernet(x, Hard.read(choices))
+    what = f"Hard must be the same with its choices known to the host: {choices.tolist()}"
+    assert torch.allclose(wanted, output, atol=1e-9), what
+    _check_equal(gradients, _gradients(output, dict(supernet.named_parameters())), what)
 
 
 def _check_extracted(

@@ -13,14 +13,14 @@ from polyarch.spaces.base import Hard, Soft
 def judged(problem: Problem, view: Hard | Soft, split: str) -> dict[str, Tensor]:
     """Mean log-likelihood, which is the objective too, and the everyday measure: [repeats] each, in evaluation mode."""
     problem.supernet.eval()
-    used = problem.space.used(view.choices.tolist()) if isinstance(view, Hard) and torch.is_tensor(view.choices) else {}
+    if isinstance(view, Hard) and isinstance(view.choices, Tensor):
+        view = Hard.read(view.choices)
     count = len(problem.data[split])
     fit = torch.zeros(problem.repeats, dtype=torch.float64, device=problem.data[split].y.device)
     measured = torch.zeros_like(fit)
-    with problem.supernet.running(used):
-        for batch in problem.passes(split):
-            outputs = problem.supernet(batch.x, view)
-            fit += problem.likelihood.log_likelihood(outputs, batch.y).sum(-1, dtype=torch.float64)
-            measured += problem.likelihood.measured(outputs, batch.y).sum(-1)
+    for batch in problem.passes(split):
+        outputs = problem.supernet(batch.x, view)
+        fit += problem.likelihood.log_likelihood(outputs, batch.y).sum(-1, dtype=torch.float64)
+        measured += problem.likelihood.measured(outputs, batch.y).sum(-1)
     mean = fit / count
     return {"objective": mean, "log_likelihood": mean, problem.likelihood.measure: measured / count}
