@@ -11,6 +11,7 @@ from torch import nn
 import polyarch as pa
 from polyarch import PolyarchError
 from polyarch.data.task import Classification, Gaussian, TaskShape
+from polyarch.distributions import uniform
 from polyarch.methods.base import Examples
 from polyarch.scores import (
     Candidate,
@@ -26,7 +27,8 @@ from polyarch.scores import (
     fine_tuned,
     read_together,
 )
-from polyarch.spaces import NasBench201
+from polyarch.scores.together import tuned_together
+from polyarch.spaces import Hard, NasBench201
 from polyarch.tables import Table
 from polyarch.training.calibration import calibration_batches, recalibrate
 
@@ -259,3 +261,82 @@ def test_a_table_with_its_sign(candidates):
         Tabulated(column="odd")(given, torch.Generator())
     with pytest.raises(PolyarchError, match="unknown column"):
         Tabulated(column="test_ac")(given, torch.Generator())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Many at once.
+
+
+LOOKS = (Look(step=0), Look(step=0, examples=6, recalibrate=False), Look(step=3), Look(step=3, examples=6))
+
+
+def many(device="cpu"):
+    """Candidates of every operation, some of which use no weights but those of the skeleton."""
+    supernet, dtype = SPACE.supernet(SHAPE).to(device, torch.float64), torch.float64
+    supernet.reset([torch.Generator().manual_seed(0)])
+    with torch.no_grad():
+        for _ in range(3):  # statistics that are not those of the start
+            supernet.train()(torch.randn(1, 8, *SHAPE.input, dtype=dtype, device=device), Hard((3, 2, 3, 2, 3, 2)))
+    splits = {name: examples(count, seed) for name, count, seed in (("train", 40, 1), ("valid", 10, 2))}
+    given = {name: Examples(s.x.to(device, dtype), s.y.to(device)) for name, s in splits.items()}
+    drawn = uniform(SPACE.decisions).sample(6, torch.Generator().manual_seed(3)).tolist()
+    cells = [*drawn, [0] * 6, [1] * 6]
+    return [
+        Candidate(SPACE.architecture(cell), SPACE, SHAPE, supernet, likelihood=Classification(3), order=11, **given)
+        for cell in cells
+    ]
+
+
+def alone(candidates, steps, looks):
+    tuning = Tuning(rate=0.05, batch_size=SIZE)
+    return [fine_tuned([c], steps, tuning, torch.Generator(), looks=looks, gradients=True)[0] for c in candidates]
+
+
+def check_same(found, wanted, tolerance):
+    for curve, own in zip(found, wanted, strict=True):
+        for name in ("losses", "gradient_norms", "gradient_sums"):
+            if getattr(own, name) is None:
+                assert getattr(curve, name) is None
+                continue
+            assert torch.allclose(getattr(curve, name), getattr(own, name), rtol=tolerance, atol=tolerance), name
+        assert curve.looks.keys() == own.looks.keys()
+        for look, seen in own.looks.items():
+            assert curve.looks[look].loss == pytest.approx(seen.loss, rel=tolerance), look
+            assert curve.looks[look].measure == pytest.approx(seen.measure), look
+            assert curve.looks[look].seconds > 0
+
+
+def test_many_at_once_are_what_each_is_alone():
+    candidates = many()
+    before = {name: value.clone() for name, value in candidates[0].supernet.state_dict().items()}
+    found = tuned_together(candidates, 5, Tuning(rate=0.05, batch_size=SIZE), LOOKS, True)
+    check_same(found, alone(candidates, 5, LOOKS), 1e-9)
+    assert all(torch.equal(value, before[name]) for name, value in candidates[0].supernet.state_dict().items())
+
+
+def test_many_that_are_only_looked_at():
+    candidates = many()
+    check_same(tuned_together(candidates, 0, Tuning(), LOOKS[:2], False), _looked_at(candidates), 1e-9)
+
+
+def _looked_at(candidates):
+    return [fine_tuned([c], 0, Tuning(), torch.Generator(), looks=LOOKS[:2])[0] for c in candidates]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_a_gpu_takes_many_at_once(monkeypatch):
+    candidates = many("cuda")
+    wanted = alone(candidates, 5, LOOKS)
+    tuning = Tuning(rate=0.05, batch_size=SIZE)
+    called = []
+
+    def limited(some, *given):
+        called.append(len(some))
+        if len(some) > 4:
+            raise torch.OutOfMemoryError
+        return tuned_together(some, *given)
+
+    monkeypatch.setattr("polyarch.scores.tuning.tuned_together", limited)
+    found = fine_tuned(candidates, 5, tuning, torch.Generator(), looks=LOOKS, gradients=True)
+    assert called == [8, 4, 4]
+    check_same(found, wanted, 1e-6)

@@ -35,6 +35,8 @@ FORMAT = 1
 """Of what a folder keeps."""
 CHANCE = "random"
 PARAMETERS = "parameters"
+_SIDE_BY_SIDE = 64
+"""Candidates that a GPU fine-tunes at a time."""
 _AT_ONCE = 64
 """Architectures of a draw, whatever number is wanted: so a small sample is the beginning of a large one."""
 _PATIENCE = 100
@@ -95,7 +97,7 @@ def rank(
     better: Better = "higher",
     seed: int = 0,
     resamples: int = RESAMPLES,
-    together: int = 1,
+    together: int | None = None,
     out: str | Path | None = None,
     about: Mapping[str, Any] | None = None,
     watch: Watch | None = None,
@@ -111,13 +113,15 @@ def rank(
         better: of the truth.
         seed: of first weights, of what networks draw while they are trained, and of the resampling.
         resamples: of the intervals.
-        together: how many candidates are judged at a time; that many are judged again if it is killed.
+        together: how many candidates are judged at a time, and judged again if it is killed; by default one on a CPU
+            and 64 on a GPU, where they are fine-tuned at once (fewer where memory is too small).
         out: a folder in which judgements are kept, so that a ranking goes on after it was killed; see `open_ledger`.
         about: what judgements depend on beside scores, architectures and seed, as plain values: a folder with others is
             refused.
         watch: called as candidates are judged.
     """
     _check(candidates, scores, truth)
+    together = (_SIDE_BY_SIDE if candidates[0].device.type == "cuda" else 1) if together is None else together
     at_least("together", together, 1)
     everything = {**scores, PARAMETERS: Parameters()}
     told = {

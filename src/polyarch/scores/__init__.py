@@ -1,6 +1,7 @@
 """Judges of candidates."""
 
 from polyarch.scores.base import Candidate, Score
+from polyarch.scores.curves import Curve, Look, Tuning
 from polyarch.scores.grad_norm import GradNorm
 from polyarch.scores.grasp import Grasp
 from polyarch.scores.jacob_cov import JacobCov
@@ -12,7 +13,7 @@ from polyarch.scores.sog import Sog, Sogn
 from polyarch.scores.sotl import Sotl, TrainLoss
 from polyarch.scores.synflow import SynFlow, without_batch_norm
 from polyarch.scores.table import Tabulated
-from polyarch.scores.tuning import Curve, Look, Tuned, Tuning, fine_tuned, read_together
+from polyarch.scores.tuning import Tuned, fine_tuned, read_together
 from polyarch.scores.validation import ValidAccuracy, ValidLoss
 
 __all__ = [

@@ -7,86 +7,22 @@ come in one fixed order, so that a short pass is the beginning of a long one (se
 from __future__ import annotations
 
 import copy
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from polyarch.methods.base import Examples
 from polyarch.scores.base import Candidate, Need, Score, answer, chance
+from polyarch.scores.curves import Clock, Curve, Look, Seen, Tuning, part_of
+from polyarch.scores.together import go_together, tuned_together
 from polyarch.settings import at_least
 from polyarch.training.calibration import calibration_batches, recalibrate
-from polyarch.training.optimisers import check_sgd
 
 _PASS = 1024
 """Examples of a forward pass when nothing is learnt."""
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """The recipe: momentum SGD at a constant rate, from the supernet's weights and without momentum at first."""
-
-    rate: float = 0.01
-    batch_size: int = 64
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-
-    def check(self) -> None:
-        """Raises where it makes no sense."""
-        check_sgd(self.rate, self.momentum, 0)
-        at_least("batch_size", self.batch_size, 2)  # batch norm has no variance of one example
-        at_least("weight_decay", self.weight_decay, 0)
-
-
-@dataclass(frozen=True)
-class Look:
-    """A look at validation data during a pass."""
-
-    step: int = 0
-    """After so many minibatches."""
-    examples: int = 0
-    """On so many examples, the same for all that are compared; 0 is all of them."""
-    recalibrate: bool = True
-    """With batch-norm statistics of the network's own, measured on training data; else with those it has, which are
-    the supernet's before the first step."""
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a look saw."""
-
-    loss: float
-    """Mean negative log-likelihood."""
-    measure: float
-    """The likelihood's everyday measure, for classes the accuracy."""
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Curve:
-    """What happened to one candidate; entry t - 1 of a tensor is of step t, all float64 [steps] on the CPU."""
-
-    losses: Tensor
-    """Mean loss of the step's minibatch, before the weights move on it."""
-    start_seconds: float
-    """Of taking the network out of the supernet."""
-    step_seconds: float
-    """Of all steps, looks and gradient sums aside."""
-    gradient_norms: Tensor | None = None
-    """L1 norm of the step's gradient over all trained parameters, weight decay left out."""
-    gradient_sums: Tensor | None = None
-    """L1 norm of the sum, coordinate by coordinate, of all gradients up to the step."""
-    gradient_seconds: float = 0.0
-    """Of these norms and sums."""
-    looks: dict[Look, Seen] = field(default_factory=dict)
-
-    def seconds_of(self, steps: int) -> float:
-        """What the start and the first steps took, each step its share of the time of all."""
-        return self.start_seconds + (self.step_seconds * steps / len(self.losses) if steps else 0.0)
 
 
 def fine_tuned(
@@ -98,7 +34,7 @@ def fine_tuned(
     looks: Collection[Look] = (),
     gradients: bool = False,
 ) -> list[Curve]:
-    """Fine-tunes a copy of each candidate's network and says how it went.
+    """Fine-tunes a copy of each candidate's network and says how it went; many at once where that pays.
 
     Every candidate starts from the supernet's weights with a fresh optimiser, and sees the same batches in the same
     order (`Candidate.batches`). Neither the supernet nor torch's own chance is touched.
@@ -118,6 +54,8 @@ def fine_tuned(
     at_least("steps", min([steps, *(look.step for look in looks)]), 0)
     assert all(look.step <= steps for look in looks), "a look comes after the last step"
     seed = int(torch.randint(2**62, (), generator=generator))
+    if go_together(candidates):
+        return _many(candidates, steps, tuning, looks, gradients)
     found = []
     for candidate in candidates:
         with chance(torch.Generator().manual_seed(seed)):
@@ -125,8 +63,26 @@ def fine_tuned(
     return found
 
 
+def _many(
+    candidates: Sequence[Candidate], steps: int, tuning: Tuning, looks: Collection[Look], gradients: bool
+) -> list[Curve]:
+    """All at once; where memory is too small, in two parts."""
+    try:
+        return tuned_together(candidates, steps, tuning, looks, gradients)
+    except torch.OutOfMemoryError:
+        if len(candidates) == 1:
+            raise
+    torch.cuda.empty_cache()
+    half = len(candidates) // 2
+    return [
+        curve
+        for part in (candidates[:half], candidates[half:])
+        for curve in _many(part, steps, tuning, looks, gradients)
+    ]
+
+
 def _one(candidate: Candidate, steps: int, tuning: Tuning, looks: Collection[Look], gradients: bool) -> Curve:
-    clock = _Clock(candidate.device)
+    clock = Clock(candidate.device)
     network = candidate.inherited().train()
     trained = [p for p in network.parameters() if p.requires_grad]
     optimiser = _sgd(trained, tuning) if steps and trained else None  # a network may be without weights
@@ -176,22 +132,6 @@ def _numbers(scalars: list[Tensor]) -> Tensor:
     return torch.stack(scalars).double().cpu() if scalars else torch.zeros(0, dtype=torch.float64)
 
 
-class _Clock:
-    """Says how long it is since it was last asked, once the device has done all it was told."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._last = 0.0
-        self.lap()
-
-    def lap(self) -> float:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        now = time.perf_counter()
-        passed, self._last = now - self._last, now
-        return passed
-
-
 class _Gradients:
     """Adds up gradients, step by step."""
 
@@ -228,22 +168,13 @@ def _looked(candidate: Candidate, network: nn.Module, look: Look) -> tuple[float
         assert candidate.train is not None
         recalibrate(judged, calibration_batches(candidate.train.x, seed=candidate.order))
     loss = measure = 0.0
-    part = _part(candidate.valid, look.examples, candidate.order)
+    part = part_of(candidate.valid, look.examples, candidate.order)
     for x, y in zip(part.x.split(_PASS), part.y.split(_PASS), strict=True):
         output = answer(judged, x)
         loss -= float(candidate.likelihood.log_likelihood(output, y).sum(dtype=torch.float64))
         measure += float(candidate.likelihood.measured(output, y).sum(dtype=torch.float64))
     network.train()
     return loss / len(part), measure / len(part)
-
-
-def _part(examples: Examples, count: int, seed: int) -> Examples:
-    """So many of some examples, the same for the same seed; 0 is all of them."""
-    if not 0 < count < len(examples):
-        return examples
-    order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(seed))[:count]
-    order = order.to(examples.x.device)
-    return Examples(examples.x[order], examples.y[order])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

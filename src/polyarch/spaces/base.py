@@ -82,6 +82,8 @@ class Supernet(nn.Module, ABC):
     shares_statistics: ClassVar[bool] = False
     """Whether batch norm's running statistics are those of many architectures, so that a network that is taken out
     needs its own (`training.calibration.recalibrate`)."""
+    folds: ClassVar[bool] = False
+    """Whether repeats with an architecture of their own run in one pass, each in about the time that it would take."""
     repeats: int
     space: Space
     shape: TaskShape

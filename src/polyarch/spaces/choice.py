@@ -150,7 +150,7 @@ def _of_repeats(module: nn.Module, rows: Tensor, x: Tensor) -> Tensor:
     """What some of the repeats of a module make of their own input, [batch, rows * channels, ...]."""
     own = {name: t.index_select(0, rows) for name, t in (*module.named_parameters(), *module.named_buffers())}
     found: Tensor = functional_call(module, own, (x,))
-    if module.training:
+    if any(part.training for part in module.modules()):  # batch norm alone, where it is measured anew
         for name, buffer in module.named_buffers():
             buffer.index_copy_(0, rows, own[name])
     return found

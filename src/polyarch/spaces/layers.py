@@ -203,9 +203,16 @@ class BatchNorm(nn.Module):
         return out
 
     def _normalise(
-        self, x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, momentum: float = 0.1
+        self,
+        x: Tensor,
+        mean: Tensor,
+        var: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        momentum: float | None = None,
     ) -> Tensor:
         """[n, channels, ...]; the statistics' memory is changed in place when training."""
+        momentum = self.momentum if momentum is None else momentum
         weight = None if weight is None else weight.reshape(-1)
         bias = None if bias is None else bias.reshape(-1)
         if self.training and world.size() > 1:

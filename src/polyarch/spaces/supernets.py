@@ -107,6 +107,7 @@ class Folded(Supernet):
 
     views: ClassVar[frozenset[type]] = frozenset({Hard, PerExample, Soft})
     shares_statistics: ClassVar[bool] = True
+    folds: ClassVar[bool] = True
 
     def __init__(self, space: Space, shape: TaskShape, repeats: int, network: nn.Module) -> None:
         """Takes the network over; `reset` draws its weights."""

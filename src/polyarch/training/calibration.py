@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -13,11 +14,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from polyarch.errors import PolyarchError
 from polyarch.settings import at_least
+from polyarch.spaces.layers import BatchNorm
+
+_Norm = BatchNorm | _BatchNorm
 
 
 @torch.no_grad()
 def recalibrate(network: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Sets the running statistics of every `torch.nn` batch norm to their average over `batches`, in place.
+    """Sets the running statistics of every batch norm, torch's and the library's, to their average over `batches`.
 
     The averages are of batch means and of batch variances (unbiased, as torch keeps them); every batch counts the same,
     so give batches of equal size. Batch norms alone are in training mode meanwhile: dropout does not act. Weights and
@@ -25,10 +29,10 @@ def recalibrate(network: nn.Module, batches: Iterable[Tensor]) -> None:
     leaves out) keeps its statistics, and a network without running statistics is not run at all.
 
     Args:
-        network: a plain module.
+        network: anything that takes a batch.
         batches: inputs, each [examples, ...] on the network's device.
     """
-    norms = [m for m in network.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    norms: list[_Norm] = [m for m in network.modules() if isinstance(m, _Norm) and _keeps_statistics(m)]
     if not norms:
         return
     remaining = iter(batches)
@@ -36,31 +40,47 @@ def recalibrate(network: nn.Module, batches: Iterable[Tensor]) -> None:
     if first is None:
         raise PolyarchError("no batch to recalibrate batch norm on; give one or more, each of at least two examples")
     before = [{name: value.clone() for name, value in norm.named_buffers()} for norm in norms]
-    with _averaging(network, norms):
+    with _averaging(network, norms) as passes:
         for batch in chain([first], remaining):
             network(batch)
     for norm, statistics in zip(norms, before, strict=True):
-        if norm.num_batches_tracked == 0:
+        if not passes[norm]:
             for name, value in statistics.items():
                 norm.get_buffer(name).copy_(value)
 
 
+def _keeps_statistics(norm: _Norm) -> bool:
+    return isinstance(norm, BatchNorm) or norm.track_running_stats
+
+
 @contextmanager
-def _averaging(network: nn.Module, norms: Sequence[_BatchNorm]) -> Iterator[None]:
-    """Everything in evaluation mode but batch norms, which start afresh and average over all batches they see."""
+def _averaging(network: nn.Module, norms: Sequence[_Norm]) -> Iterator[Counter[nn.Module]]:
+    """Everything in evaluation mode but batch norms, which average over all batches they see; gives how many that is.
+
+    The k-th batch has the share 1 / k: what came before is so the mean of k - 1.
+    """
+    passes: Counter[nn.Module] = Counter()
+
+    def share(norm: nn.Module, _: object) -> None:
+        passes[norm] += 1
+        assert isinstance(norm, _Norm)
+        norm.momentum = 1 / passes[norm]
+
     modes = {module: module.training for module in network.modules()}
     momenta = [norm.momentum for norm in norms]
     network.eval()
+    hooks = [norm.register_forward_pre_hook(share) for norm in norms]
     for norm in norms:
-        norm.reset_running_stats()
         norm.train()
-        norm.momentum = None
+        if isinstance(norm, _BatchNorm):
+            norm.reset_running_stats()  # torch counts batches
     try:
-        yield
+        yield passes
     finally:
         for module, training in modes.items():
             module.training = training
-        for norm, momentum in zip(norms, momenta, strict=True):
+        for norm, hook, momentum in zip(norms, hooks, momenta, strict=True):
+            hook.remove()
             norm.momentum = momentum
 
 
