@@ -59,8 +59,8 @@ def distinct_cells(seed: int) -> list[Architecture]:
     return [cells[k] for k in torch.randperm(len(cells), generator=torch.Generator().manual_seed(seed)).tolist()]
 
 
-def problem_of(task: Task, repeats: int, device: torch.device) -> Problem:
-    """The data of the benchmark, standardised by the training images."""
+def problem_of(task: Task, space: NasBench201, repeats: int, device: torch.device) -> Problem:
+    """The data of the benchmark, standardised by the training images, and a supernet."""
     assert task.test is not None
     x, y = task.train.x, task.train.y
     mean, std = x[:TRAIN].mean(), x[:TRAIN].std()
@@ -69,7 +69,6 @@ def problem_of(task: Task, repeats: int, device: torch.device) -> Problem:
         "valid": (x[TRAIN : TRAIN + VALID], y[TRAIN : TRAIN + VALID]),
         "test": (task.test.x, task.test.y),
     }
-    space = SPACE.evaluated()
     with torch.device(device):
         supernet = space.supernet(replace(task.shape, input=tuple(x.shape[1:])), repeats)
     prior = uniform(space.decisions)
@@ -85,7 +84,7 @@ def problem_of(task: Task, repeats: int, device: torch.device) -> Problem:
 def trained(cells: list[Architecture], task: Task, seed: int, device: torch.device) -> dict[str, np.ndarray]:
     """Curves [cells, epochs] and final test figures [cells] of one seed."""
     method = SideBySide(tuple(cells), stop="valid")
-    problem = problem_of(task, len(cells), device)
+    problem = problem_of(task, SPACE.evaluated(), len(cells), device)
     streams = [Streams(1000 * seed + k) for k in range(len(cells))]
     loop = Loop(method, problem, method.init(problem, streams, None), streams, Progress(), method.epochs)
     lines = []

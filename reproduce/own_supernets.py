@@ -1,0 +1,176 @@
+"""Supernets of our own small benchmark, and what fine-tuning its cells from their weights shows (seed 002, 4.2).
+
+    python -m reproduce.own_supernets train --folder IMAGES --device cuda --out runs/own-supernets
+    python -m reproduce.own_supernets tune --folder IMAGES --device cuda --out runs/own-supernets
+    python -m reproduce.one_shot supernets --raw runs/own-supernets      # what follows from it
+
+Data and networks are those of `reproduce.own_truth`. Five supernets, every seed a repeat, are trained by the recipe of
+the thesis's Table B.1 for fewer epochs. Then cells of the table are fine-tuned from each, at two rates: for every
+cell and minibatch its loss and the size of its gradients, and looks at validation data on the way. From the
+single-path supernet cells are fine-tuned with larger batches as well. Killed, both go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import polyarch as pa
+from polyarch import catalogue
+from polyarch.data.task import Task
+from polyarch.methods.one_shot import OneShot
+from polyarch.ranking.truth import find_truth
+from polyarch.scores import Candidate, Curve, Look, Tuning, fine_tuned
+from polyarch.training.loop import Loop, Progress
+from polyarch.training.streams import Streams
+from reproduce.own_truth import SPACE, halved, problem_of
+
+METHODS = ("single-path", "fairnas", "multipath", "reptile", "metaprox")
+RATES = (0.01, 0.001)
+BATCHES = (64, 128, 256)
+LOOKED = (0, 10, 30, 100, 200, 300)
+"""Steps after which validation data is looked at."""
+MINIBATCH = 64
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One supernet's cells, fine-tuned by one recipe."""
+
+    method: str
+    seed: int
+    tuning: Tuning
+    steps: int
+
+    @property
+    def file(self) -> str:
+        """Its name in the folder."""
+        return f"{self.method}-{self.seed}-{self.tuning.rate}-{self.tuning.batch_size}.npz"
+
+    @property
+    def looks(self) -> tuple[Look, ...]:
+        """At everything and at one minibatch; before the first step also with the supernet's own statistics."""
+        if self.tuning.batch_size != BATCHES[0]:
+            return ()
+        looked = [step for step in LOOKED if step <= self.steps]
+        own = tuple(Look(step=step, examples=examples) for step in looked for examples in (0, MINIBATCH))
+        return (*own, Look(step=0, recalibrate=False))
+
+
+def train(name: str, task: Task, seeds: int, epochs: int, device: torch.device) -> dict[str, torch.Tensor]:
+    """The supernet's weights, a repeat a seed, after training on all training images."""
+    cls, settings = catalogue.find("method", name)
+    method = cls(**settings, epochs=epochs, evaluate_every=epochs)
+    assert isinstance(method, OneShot)
+    if device.type == "cuda":
+        method = method.capturable()
+    problem = problem_of(task, SPACE, seeds, device)
+    streams = [Streams(seed) for seed in range(seeds)]
+    loop = Loop(method, problem, method.init(problem, streams, None), streams, Progress(), epochs)
+    for _ in range(epochs):
+        line = loop.epoch()
+    assert line is not None
+    told = {"method": name, "train": line["step"], "valid": line["valid"]}
+    print(json.dumps(told), flush=True)
+    return {key: value.detach().cpu().clone() for key, value in problem.supernet.state_dict().items()}
+
+
+def passes(seeds: int, steps: int, wide_steps: int) -> Iterator[Pass]:
+    """What matters most comes first: every supernet at its own rate, then at the other, then other batches."""
+    for place in range(len(RATES)):
+        for seed in range(seeds):
+            for method in METHODS:
+                rates = RATES if method == METHODS[0] else RATES[::-1]  # the thesis's: 0.01 for single-path alone
+                yield Pass(method, seed, Tuning(rates[place], BATCHES[0]), steps)
+    for seed in range(seeds):
+        for rate in RATES:
+            for batch in BATCHES[1:]:
+                yield Pass(METHODS[0], seed, Tuning(rate, batch), wide_steps)
+
+
+def tune(found: Pass, candidates: list[Candidate], side: int) -> dict[str, np.ndarray]:
+    """Curves [cells, steps] of every cell, and its looks [cells]."""
+    curves: list[Curve] = []
+    for first in range(0, len(candidates), side):
+        some = candidates[first : first + side]
+        curves += fine_tuned(some, found.steps, found.tuning, torch.Generator(), looks=found.looks, gradients=True)
+    arrays = {
+        "losses": np.stack([curve.losses for curve in curves]),
+        "gradient_norms": np.stack([curve.gradient_norms for curve in curves]),  # type: ignore[misc]
+        "gradient_sums": np.stack([curve.gradient_sums for curve in curves]),  # type: ignore[misc]
+        "step_seconds": np.array([curve.step_seconds for curve in curves]),
+    }
+    for look in found.looks:
+        name = f"{look.step}-{look.examples}-{'recalibrated' if look.recalibrate else 'shared'}"
+        arrays[f"valid-loss-{name}"] = np.array([curve.looks[look].loss for curve in curves])
+        arrays[f"valid-accuracy-{name}"] = np.array([curve.looks[look].measure for curve in curves])
+        arrays[f"seconds-{name}"] = np.array([curve.looks[look].seconds for curve in curves])
+    return {name: value.astype(np.float32) for name, value in arrays.items()}
+
+
+def candidates_of(
+    method: str, seed: int, count: int, task: Task, folder: Path, device: torch.device
+) -> list[Candidate]:
+    """Cells of the table, with one seed's weights."""
+    problem = problem_of(task, SPACE, 1, device)
+    weights = torch.load(folder / f"{one.method}.pt", weights_only=True)
+    problem.supernet.load_state_dict({name: value[one.seed : one.seed + 1] for name, value in weights.items()})
+    given = Candidate(
+        SPACE.architecture([0] * len(SPACE.decisions)),
+        SPACE,
+        problem.supernet.shape,
+        problem.supernet,
+        likelihood=problem.likelihood,
+        train=problem.data["train"],
+        valid=problem.data["valid"],
+        order=one.seed,
+    )
+    return [replace(given, architecture=cell) for cell in find_truth(SPACE, None, None).draw(SPACE, count, seed=0)]
+
+
+def main() -> None:
+    """Trains supernets, or fine-tunes cells, until all is there or the time is up."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("verb", choices=["train", "tune"])
+    parser.add_argument("--folder", default="")
+    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=50, help="of a supernet (the thesis: 100)")
+    parser.add_argument("--cells", type=int, default=200, help="candidates, of the table (the thesis: 200)")
+    parser.add_argument("--steps", type=int, default=300, help="minibatches of fine-tuning")
+    parser.add_argument("--wide-steps", type=int, default=300, help="the same with larger batches")
+    parser.add_argument("--side", type=int, default=50, help="cells fine-tuned at once")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin nothing further after so long")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path, default=Path("own_supernets"))
+    given = parser.parse_args()
+    started, device = time.monotonic(), torch.device(given.device)
+    given.out.mkdir(parents=True, exist_ok=True)
+    task = halved(pa.data.load("fashion-mnist", valid=0, **({"folder": given.folder} if given.folder else {})))
+    torch.backends.cudnn.benchmark = True
+    if given.verb == "train":
+        for name in given.methods:
+            path, begun = given.out / f"{name}.pt", time.monotonic()
+            if not path.exists() and begun - started < given.seconds:
+                torch.save(train(name, task, given.seeds, given.epochs, device), path)
+                print(json.dumps({"method": name, "seconds": round(time.monotonic() - begun, 1)}), flush=True)
+        return
+    for one in passes(given.seeds, given.steps, given.wide_steps):
+        path, begun = given.out / one.file, time.monotonic()
+        if path.exists() or begun - started > given.seconds or one.method not in given.methods:
+            continue
+        candidates = candidates_of(one, given.cells, task, given.out, device)
+        found = tune(one, candidates, given.side)
+        np.savez_compressed(path, cells=np.array([str(c.architecture) for c in candidates]), **found)
+        print(json.dumps({"pass": one.file, "seconds": round(time.monotonic() - begun, 1)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
