@@ -115,9 +115,7 @@ def tune(found: Pass, candidates: list[Candidate], side: int) -> dict[str, np.nd
     return {name: value.astype(np.float32) for name, value in arrays.items()}
 
 
-def candidates_of(
-    method: str, seed: int, count: int, task: Task, folder: Path, device: torch.device
-) -> list[Candidate]:
+def candidates_of(one: Pass, count: int, task: Task, folder: Path, device: torch.device) -> list[Candidate]:
     """Cells of the table, with one seed's weights."""
     problem = problem_of(task, SPACE, 1, device)
     weights = torch.load(folder / f"{one.method}.pt", weights_only=True)
