@@ -152,7 +152,6 @@ def main() -> None:
     started, device = time.monotonic(), torch.device(given.device)
     given.out.mkdir(parents=True, exist_ok=True)
     task = halved(pa.data.load("fashion-mnist", valid=0, **({"folder": given.folder} if given.folder else {})))
-    torch.backends.cudnn.benchmark = True
     if given.verb == "train":
         for name in given.methods:
             path, begun = given.out / f"{name}.pt", time.monotonic()

@@ -142,7 +142,7 @@ class _Step:
 
 def _size(tensors: Sequence[Tensor]) -> Tensor:
     """The L1 norm over all entries of all tensors, [candidates], in double precision."""
-    return torch.stack([t.double().abs().flatten(1).sum(1) for t in tensors]).sum(0)
+    return torch.cat([t.flatten(1) for t in tensors], 1).double().abs().sum(1)
 
 
 @torch.no_grad()

@@ -22,10 +22,24 @@ Sparse = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True)
 class Each:
-    """A sparse pick for every repeat, known to the host, and the same as dense weights [options, repeats, 1]."""
+    """A sparse pick for every repeat, known to the host."""
 
     own: tuple[Sparse, ...]
     weights: Tensor
+    """The same as dense weights [options, repeats, 1]."""
+    order: Tensor
+    """Repeats [repeats] of the first option, then those of the next, and so on, where every one has a single option."""
+    back: Tensor
+    """Where each repeat stands in that order."""
+
+    @classmethod
+    def of(cls, own: tuple[Sparse, ...], options: int, like: Tensor) -> Each:
+        """Out of the picks of all repeats at a place; weights have the type of `like`, and all lies where it lies."""
+        rows = [[dict(pick).get(option, 0.0) for pick in own] for option in range(options)]
+        order = sorted(range(len(own)), key=lambda repeat: own[repeat])
+        back = sorted(range(len(own)), key=lambda place: order[place])
+        weights = torch.tensor(rows, dtype=like.dtype, device=like.device).unsqueeze(-1)
+        return cls(own, weights, *(torch.tensor(places, device=like.device) for places in (order, back)))
 
     @property
     def used(self) -> list[int]:
@@ -119,16 +133,14 @@ class Choice(Open):
 
     def _each(self, x: Tensor, pick: Each) -> Tensor:
         """Runs every option on the repeats that have it: these are brought side by side, and back afterwards."""
-        order = pick.weights.argmax(0).flatten().argsort(stable=True)
-        back = order.argsort()
         counts = [pick.single.count(option) for option in pick.used]
-        parts = _Moved.apply(x.unflatten(1, (len(order), -1)), order, back).split(counts, 1)
-        rows = order.split(counts)
+        parts = _Moved.apply(x.unflatten(1, (len(pick.own), -1)), pick.order, pick.back).split(counts, 1)
+        rows = pick.order.split(counts)
         found = [
             _of_repeats(self.options[option], own, part.flatten(1, 2)).unflatten(1, (len(own), -1))
             for option, own, part in zip(pick.used, rows, parts, strict=True)
         ]
-        moved: Tensor = _Moved.apply(torch.cat(found, 1), back, order)
+        moved: Tensor = _Moved.apply(torch.cat(found, 1), pick.back, pick.order)
         return moved.flatten(1, 2)
 
 

@@ -49,15 +49,32 @@ def picks_of(space: Space, view: View, like: Tensor) -> Mapping[str, Pick]:
         rows = [weights.T.unflatten(1, view.choices.shape[:2]) for weights in mixed]
     else:
         raise PolyarchError(f"the space {space.name!r} is not nested: it does not run under {type(view).__name__}")
-    dense = {simplex.name: row.to(like.dtype) for simplex, row in zip(space.mixing, rows, strict=True)}
-    return _known(space, view.known, dense) if isinstance(view, Hard) and view.known else dense
+    return {simplex.name: row.to(like.dtype) for simplex, row in zip(space.mixing, rows, strict=True)}
 
 
-def _known(space: Space, known: Sequence[Sequence[int]], dense: Mapping[str, Tensor]) -> dict[str, Pick]:
-    """Sparse where all repeats agree, else each repeat's own."""
-    own = [sparse_picks(space, choices) for choices in known]
-    picks = {name: tuple(pick[name] for pick in own) for name in dense}
-    return {name: each[0] if len(set(each)) == 1 else Each(each, dense[name]) for name, each in picks.items()}
+class KnownPicks:
+    """Picks of choices that the host knows: sparse where all repeats agree, else each repeat's own.
+
+    The last ones are kept, since a step that is being captured can make no tensors out of what the host knows.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is known."""
+        self._key: object = None
+        self._picks: dict[str, Pick] = {}
+
+    def of(self, space: Space, known: tuple[tuple[int, ...], ...], like: Tensor) -> Mapping[str, Pick]:
+        """For every simplex; tensors lie where `like` does and have its type."""
+        key = (known, like.device, like.dtype, type(like))
+        if key != self._key:
+            rows = [sparse_picks(space, choices) for choices in known]
+            each = {simplex: tuple(row[simplex.name] for row in rows) for simplex in space.mixing}
+            self._picks = {
+                simplex.name: own[0] if len(set(own)) == 1 else Each.of(own, len(simplex), like)
+                for simplex, own in each.items()
+            }
+            self._key = key
+        return self._picks
 
 
 def chosen_module(pick: Sequence[tuple[int, float]], make: Callable[[int], nn.Module]) -> nn.Module | None:
@@ -114,7 +131,7 @@ class Folded(Supernet):
         super().__init__()
         self.space, self.shape, self.repeats = space, shape, repeats
         self.network = network
-        self.places = places(network)
+        self.places, self.known = places(network), KnownPicks()
         self.drop_paths = _drop_paths(self.places)
 
     def forward(self, x: Tensor, view: View) -> Tensor:
@@ -123,7 +140,7 @@ class Folded(Supernet):
 
     def outputs(self, x: Tensor, view: View, kept: Mapping[str, Tensor] | None = None) -> tuple[Tensor, ...]:
         """See `Supernet.outputs`."""
-        with picking(self.places, _picks(self.space, view, x, kept)):
+        with picking(self.places, _picks(self, view, x, kept)):
             found = self.network(x.transpose(0, 1).flatten(1, 2))
         return tuple(y.unflatten(1, (self.repeats, -1)).transpose(0, 1) for y in _several(found))
 
@@ -164,7 +181,7 @@ class Looped(Supernet):
         _stack(self.network, repeats, torch.get_default_device())
         _normalise_over_ranks(self.network)
         self.register_load_state_dict_pre_hook(_name_shared)
-        self.places = places(self.network)
+        self.places, self.known = places(self.network), KnownPicks()
         self.drop_paths = _drop_paths(self.places)
 
     def reset(self, generators: Sequence[torch.Generator]) -> None:
@@ -187,7 +204,7 @@ class Looped(Supernet):
 
     def outputs(self, x: Tensor, view: View, kept: Mapping[str, Tensor] | None = None) -> tuple[Tensor, ...]:
         """See `Supernet.outputs`."""
-        picks = _picks(self.space, view, x, kept)
+        picks = _picks(self, view, x, kept)
         tensors = _tensors(self.network)
         found = []
         for repeat in range(self.repeats):
@@ -279,8 +296,10 @@ def _name_shared(supernet: nn.Module, state: dict[str, Tensor], *_: object) -> N
         state.update({name: state[given[0]] for name in same if given})
 
 
-def _picks(space: Space, view: View, x: Tensor, kept: Mapping[str, Tensor] | None) -> dict[str, Pick]:
-    return {**picks_of(space, view, x), **{name: weight.unsqueeze(0) for name, weight in (kept or {}).items()}}
+def _picks(supernet: Folded | Looped, view: View, x: Tensor, kept: Mapping[str, Tensor] | None) -> dict[str, Pick]:
+    known = isinstance(view, Hard) and view.known
+    picks = supernet.known.of(supernet.space, known, x) if known else picks_of(supernet.space, view, x)
+    return {**picks, **{name: weight.unsqueeze(0) for name, weight in (kept or {}).items()}}
 
 
 def _own(pick: Pick, repeat: int) -> Pick:
