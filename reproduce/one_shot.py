@@ -2,12 +2,13 @@
 
     python -m reproduce.one_shot curves        # seconds: SoTL in recorded curves, Figs. 4.4 and 4.5
     python -m reproduce.one_shot table         # two minutes: parameters, SynFlow and black-box search on NAS-Bench-201
+    python -m reproduce.one_shot supernets     # seconds: Tables 4.1, 4.4, 4.5, Figs. 4.6 to 4.8; --raw FOLDER
 
     python -m reproduce.one_shot show          # what was found, as Markdown
     python -m reproduce.one_shot figures       # figures as PNG
 
-Tables are found through POLYARCH_TABLES; or give paths. Every part writes docs/results/ranking/PART.json (rows, the
-command, machine); tables and figures come from these.
+Tables are found through POLYARCH_TABLES; or give paths. Supernets are those of `reproduce.own_supernets`. Every part
+writes docs/results/ranking/PART.json (rows, the command, machine); tables and figures come from these.
 """
 
 from __future__ import annotations
@@ -20,20 +21,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reproduce import one_shot_curves, one_shot_table
+from reproduce import one_shot_curves, one_shot_supernets, one_shot_table
 from reproduce.depth import machine
 from reproduce.one_shot_parts import Part
 from reproduce.training_speed_tables import read
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "ranking"
-PARTS: dict[str, Part] = {"curves": one_shot_curves.PART, "table": one_shot_table.PART}
+PARTS: dict[str, Part] = {
+    "curves": one_shot_curves.PART,
+    "table": one_shot_table.PART,
+    "supernets": one_shot_supernets.PART,
+}
 DOTS = 110
 """Of a figure, an inch."""
 
 
 def command(words: Sequence[str]) -> str:
     """How to run this again; where tables lie and results went is nobody's business."""
-    text = re.sub(r"\s*--(out|table|curves)[= ]\S+", "", " ".join(words))
+    text = re.sub(r"\s*--(out|table|curves|raw)[= ]\S+", "", " ".join(words))
     return f"python -m reproduce.one_shot {text.strip()}"
 
 

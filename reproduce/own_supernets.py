@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,6 +38,7 @@ BATCHES = (64, 128, 256)
 LOOKED = (0, 10, 30, 100, 200, 300)
 """Steps after which validation data is looked at."""
 MINIBATCH = 64
+Weights = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -56,30 +57,51 @@ class Pass:
 
     @property
     def looks(self) -> tuple[Look, ...]:
-        """At everything and at one minibatch; before the first step also with the supernet's own statistics."""
-        if self.tuning.batch_size != BATCHES[0]:
+        """At everything and at one minibatch; before the first step also with the supernet's own statistics.
+
+        Only with the thesis's own rate and batch, since looking takes longer than learning.
+        """
+        if self.tuning != Tuning(rates_of(self.method)[0], BATCHES[0]):
             return ()
         looked = [step for step in LOOKED if step <= self.steps]
         own = tuple(Look(step=step, examples=examples) for step in looked for examples in (0, MINIBATCH))
         return (*own, Look(step=0, recalibrate=False))
 
 
-def train(name: str, task: Task, seeds: int, epochs: int, device: torch.device) -> dict[str, torch.Tensor]:
-    """The supernet's weights, a repeat a seed, after training on all training images."""
+def train(name: str, task: Task, seeds: Sequence[int], epochs: int, device: torch.device) -> dict[int, Weights]:
+    """Every seed's weights after training on all training images; seeds are trained as repeats, side by side."""
     cls, settings = catalogue.find("method", name)
     method = cls(**settings, epochs=epochs, evaluate_every=epochs)
     assert isinstance(method, OneShot)
     if device.type == "cuda":
         method = method.capturable()
-    problem = problem_of(task, SPACE, seeds, device)
-    streams = [Streams(seed) for seed in range(seeds)]
+    problem = problem_of(task, SPACE, len(seeds), device)
+    streams = [Streams(seed) for seed in seeds]
     loop = Loop(method, problem, method.init(problem, streams, None), streams, Progress(), epochs)
     for _ in range(epochs):
         line = loop.epoch()
     assert line is not None
-    told = {"method": name, "train": line["step"], "valid": line["valid"]}
-    print(json.dumps(told), flush=True)
-    return {key: value.detach().cpu().clone() for key, value in problem.supernet.state_dict().items()}
+    print(json.dumps({"method": name, "seeds": seeds, "train": line["step"], "valid": line["valid"]}), flush=True)
+    found = problem.supernet.state_dict().items()
+    return {seed: {key: value[k : k + 1].cpu().clone() for key, value in found} for k, seed in enumerate(seeds)}
+
+
+def train_all(given: argparse.Namespace, task: Task, device: torch.device) -> None:
+    """Supernets that are not there yet: a GPU takes all seeds of a method at once, a CPU one after another."""
+    every = [list(range(given.seeds))] if device.type == "cuda" else [[seed] for seed in range(given.seeds)]
+    for seeds in every:
+        for name in given.methods:
+            lacking = [seed for seed in seeds if not (given.out / f"{name}-{seed}.pt").exists()]
+            if lacking:
+                begun = time.monotonic()
+                for seed, weights in train(name, task, lacking, given.epochs, device).items():
+                    torch.save(weights, given.out / f"{name}-{seed}.pt")
+                print(json.dumps({"method": name, "seconds": round(time.monotonic() - begun, 1)}), flush=True)
+
+
+def rates_of(method: str) -> tuple[float, ...]:
+    """The thesis's own rate first, which is 0.01 for single-path alone."""
+    return RATES if method == METHODS[0] else RATES[::-1]
 
 
 def passes(seeds: int, steps: int, wide_steps: int) -> Iterator[Pass]:
@@ -87,8 +109,7 @@ def passes(seeds: int, steps: int, wide_steps: int) -> Iterator[Pass]:
     for place in range(len(RATES)):
         for seed in range(seeds):
             for method in METHODS:
-                rates = RATES if method == METHODS[0] else RATES[::-1]  # the thesis's: 0.01 for single-path alone
-                yield Pass(method, seed, Tuning(rates[place], BATCHES[0]), steps)
+                yield Pass(method, seed, Tuning(rates_of(method)[place], BATCHES[0]), steps)
     for seed in range(seeds):
         for rate in RATES:
             for batch in BATCHES[1:]:
@@ -118,8 +139,7 @@ def tune(found: Pass, candidates: list[Candidate], side: int) -> dict[str, np.nd
 def candidates_of(one: Pass, count: int, task: Task, folder: Path, device: torch.device) -> list[Candidate]:
     """Cells of the table, with one seed's weights."""
     problem = problem_of(task, SPACE, 1, device)
-    weights = torch.load(folder / f"{one.method}.pt", weights_only=True)
-    problem.supernet.load_state_dict({name: value[one.seed : one.seed + 1] for name, value in weights.items()})
+    problem.supernet.load_state_dict(torch.load(folder / f"{one.method}-{one.seed}.pt", weights_only=True))
     given = Candidate(
         SPACE.architecture([0] * len(SPACE.decisions)),
         SPACE,
@@ -140,11 +160,11 @@ def main() -> None:
     parser.add_argument("--folder", default="")
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=50, help="of a supernet (the thesis: 100)")
+    parser.add_argument("--epochs", type=int, default=25, help="of a supernet (the thesis: 100)")
     parser.add_argument("--cells", type=int, default=200, help="candidates, of the table (the thesis: 200)")
     parser.add_argument("--steps", type=int, default=300, help="minibatches of fine-tuning")
-    parser.add_argument("--wide-steps", type=int, default=300, help="the same with larger batches")
-    parser.add_argument("--side", type=int, default=50, help="cells fine-tuned at once")
+    parser.add_argument("--wide-steps", type=int, default=150, help="the same with larger batches")
+    parser.add_argument("--side", type=int, default=200, help="cells fine-tuned at once")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin nothing further after so long")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("own_supernets"))
@@ -153,11 +173,7 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     task = halved(pa.data.load("fashion-mnist", valid=0, **({"folder": given.folder} if given.folder else {})))
     if given.verb == "train":
-        for name in given.methods:
-            path, begun = given.out / f"{name}.pt", time.monotonic()
-            if not path.exists() and begun - started < given.seconds:
-                torch.save(train(name, task, given.seeds, given.epochs, device), path)
-                print(json.dumps({"method": name, "seconds": round(time.monotonic() - begun, 1)}), flush=True)
+        train_all(given, task, device)
         return
     for one in passes(given.seeds, given.steps, given.wide_steps):
         path, begun = given.out / one.file, time.monotonic()

@@ -1,4 +1,4 @@
-"""Ranking from curves and tables: correlations against scipy, made-up tables from end to end, and the real ones."""
+"""Ranking from curves, tables and supernets: against scipy, on made-up files from end to end, and on the real ones."""
 
 import argparse
 import json
@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.stats import spearmanr
+from scipy.stats import kendalltau, spearmanr
 
 from polyarch.blackbox import Evaluation, History, Spent
 from polyarch.data.task import TaskShape
+from polyarch.ranking.truth import find_truth
 from polyarch.spaces import NasBench201
 from polyarch.tables.table import Table
 
@@ -54,6 +55,13 @@ def table_part():
     from reproduce import one_shot_table
 
     return one_shot_table
+
+
+@pytest.fixture
+def supernets():
+    from reproduce import one_shot_supernets
+
+    return one_shot_supernets
 
 
 def call(one_shot, monkeypatch, *arguments):
@@ -201,7 +209,7 @@ def test_from_end_to_end(one_shot, monkeypatch, made_up, capsys):
     capsys.readouterr()
     call(one_shot, monkeypatch, "show", "--out", out)
     printed = capsys.readouterr().out
-    assert "not run" not in printed
+    assert printed.count("(not run: ") == 1  # supernets, which have a test of their own
     assert "`python -m reproduce.one_shot curves --draws 3 --cells 20` on" in printed
     assert "`python -m reproduce.one_shot table --synflow 9 --seeds 2 --budget 3000` on" in printed
     call(one_shot, monkeypatch, "figures", "--out", out)
@@ -210,7 +218,182 @@ def test_from_end_to_end(one_shot, monkeypatch, made_up, capsys):
 
 def test_nothing_run(one_shot, monkeypatch, tmp_path, capsys):
     call(one_shot, monkeypatch, "show", "--out", tmp_path)
-    assert capsys.readouterr().out == "(not run: curves)\n\n(not run: table)\n"
+    assert capsys.readouterr().out == "(not run: curves)\n\n(not run: table)\n\n(not run: supernets)\n"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Supernets, of raw files made up for it; the truth is the library's own.
+
+CELLS, LENGTH = 40, 120
+
+
+def own_cells():
+    from reproduce.own_truth import SPACE
+
+    table = find_truth(SPACE, None, None)
+    cells = table.draw(SPACE, CELLS, seed=0)
+    return cells, table.of(SPACE, cells)
+
+
+def raw_arrays(sign):
+    """What orders cells like the truth (sign 1) or the other way round (-1): all but the norms."""
+    truth = sign * own_cells()[1]
+    arrays = {
+        "losses": np.repeat(1 - truth[:, None] / 1000, LENGTH, 1),
+        "gradient_sums": np.repeat(200 + truth[:, None], LENGTH, 1),
+        "gradient_norms": np.repeat(200 - truth[:, None], LENGTH, 1),
+        "step_seconds": np.full(CELLS, 0.6),
+    }
+    for step in (0, 10, 30, 100):
+        for examples in (0, 64):
+            name = f"{step}-{examples}-recalibrated"
+            arrays[f"valid-accuracy-{name}"] = 0.5 + truth / 1000 if examples == 0 else np.full(CELLS, 0.25)
+            arrays[f"valid-loss-{name}"] = 1 - truth / 1000
+            arrays[f"seconds-{name}"] = np.full(CELLS, 0.25)
+    return arrays | {"valid-accuracy-0-0-shared": 0.3 - truth / 1000, "seconds-0-0-shared": np.full(CELLS, 0.125)}
+
+
+def write_raw(folder, name, arrays, texts=None):
+    folder.mkdir(exist_ok=True)
+    texts = [str(cell) for cell in own_cells()[0]] if texts is None else texts
+    np.savez(folder / f"{name}.npz", cells=np.array(texts), **arrays)
+
+
+def without_looks(arrays):
+    return {name: array for name, array in arrays.items() if "-0-" not in name and "-64-" not in name}
+
+
+def found_from(supernets, folder):
+    return list(supernets.rows(argparse.Namespace(raw=folder)))
+
+
+def test_estimators_on_known_orders(supernets, tmp_path):
+    write_raw(tmp_path, "single-path-0-0.01-64", raw_arrays(1))
+    write_raw(tmp_path, "single-path-0-0.001-64", raw_arrays(-1))
+    rows = [row for row in found_from(supernets, tmp_path) if row["kind"] == "estimator"]
+    assert {row["method"] for row in rows} == {"single-path"}
+    best, worst = np.sort(own_cells()[1])[-10:].mean(), np.sort(own_cells()[1])[:10].mean()
+    for rate, sign in ((0.01, 1), (0.001, -1)):
+        by_name = {row["estimator"]: row for row in rows if row["rate"] == rate}
+        assert list(by_name) == ["sotl", "train-loss", "sog", "sogn", *supernets.LOOKS]
+        for name, wanted in (
+            ("sotl", sign), ("train-loss", sign), ("sog", sign), ("sogn", -sign),
+            ("valid-accuracy", sign), ("valid-loss", sign), ("valid-accuracy-shared", -sign),
+        ):  # fmt: skip
+            row = by_name[name]
+            assert row["spearman"] == row["kendall"] == [wanted] * len(row["steps"])
+            assert row["top10"] == pytest.approx([best if wanted == 1 else worst] * len(row["steps"]), abs=1e-4)
+        assert by_name["valid-accuracy-mini"]["spearman"] == [None] * 4  # the same for all
+        assert by_name["valid-accuracy-mini"]["top10"] == pytest.approx([own_cells()[1].mean()] * 4, abs=1e-4)
+        assert by_name["sotl"]["steps"] == [1, 2, 3, 5, 10, 20, 30, 50, 75, 100]
+        assert by_name["valid-accuracy"]["steps"] == [0, 10, 30, 100]
+        assert by_name["valid-accuracy-shared"]["steps"] == [0]
+
+
+def test_sums_and_single_losses_differ(supernets):
+    """The third loss is the other way round: TLMini turns, SoTL does not; a loss that is no number comes last."""
+    truth = np.arange(30.0)
+    losses = np.repeat(-truth[:, None], 3, 1)
+    losses[:, 2] *= -1
+    losses[29, 1] = np.nan
+    known = supernets.Known(truth, truth[:, None], truth[::-1].copy())
+    arrays = {"losses": losses, "gradient_norms": losses, "gradient_sums": losses}
+    rows = {row["estimator"]: row for row in supernets.judged({}, arrays, known)}
+    assert rows["sotl"]["steps"] == [1, 2, 3]
+    astray = spearmanr([*range(29), -1], truth).statistic
+    assert rows["sotl"]["spearman"] == pytest.approx([1, astray, astray], abs=1e-4)
+    assert rows["train-loss"]["spearman"] == pytest.approx([1, astray, -1], abs=1e-4)
+    assert rows["sotl"]["with_parameters"] == pytest.approx([-1, -astray, -astray], abs=1e-4)
+    assert rows["sotl"]["top10"][1] == pytest.approx(np.mean(range(19, 29)))
+
+
+def test_best_against_middle(supernets):
+    """Twenty cells: the best two lead by 0.5 in the second half of 60 steps, a cell that went astray aside."""
+    losses = np.ones((20, 60))
+    losses[18:, 30:] -= 0.5
+    losses[[9, 10], :] += 0.25
+    losses[0, 5:] = np.inf
+    found = supernets.losses_of_groups(losses, np.arange(20.0))
+    assert found["steps"] == list(range(2, 61, 2))
+    assert found["best"] == [1] * 15 + [0.5] * 15
+    assert found["middle"] == [1.25] * 30
+    assert found["all"][0] == pytest.approx(1 + 2 * 0.25 / 19, abs=1e-4)
+    few = supernets.losses_of_groups(np.arange(12.0).reshape(4, 3), np.array([3.0, 0, 1, 2]))
+    assert (few["steps"], few["best"]) == ([1, 2, 3], [0, 1, 2])
+
+
+def test_ceiling_is_what_a_perfect_judge_has(supernets):
+    random = np.random.default_rng(0)
+    worth = random.normal(size=5000)
+    for count in (2, 4):
+        seeds = worth[:, None] + random.normal(size=(5000, count))
+        found = supernets.trust(seeds)
+        assert found["ceiling"] == pytest.approx(spearmanr(worth, seeds.mean(1)).statistic, abs=0.02)
+        assert found["agreement"] == pytest.approx(spearmanr(seeds[:, 0], seeds[:, 1]).statistic, abs=0.02)
+        assert found["noise"] == pytest.approx(1, abs=0.03)
+    alone = supernets.trust(seeds[:, :1])
+    assert set(alone.values()) == {None}
+
+
+def test_truth_and_baselines(supernets, tmp_path):
+    from reproduce.own_truth import SPACE
+
+    write_raw(tmp_path, "reptile-0-0.01-128", without_looks(raw_arrays(1)))
+    truth_row, *others = found_from(supernets, tmp_path)
+    cells, truth = own_cells()
+    assert (truth_row["kind"], truth_row["cells"]) == ("truth", CELLS)
+    assert truth_row["range"] == pytest.approx([truth.min(), truth.max()], abs=1e-4)
+    size = [SPACE.cost(cell, TaskShape((1, 14, 14), 10)).parameters for cell in cells]
+    named = {row["judge"]: row for row in others if row["kind"] == "baseline"}
+    assert named["parameters"]["spearman"][0] == pytest.approx(spearmanr(size, truth).statistic, abs=1e-4)
+    assert named["parameters"]["kendall"][0] == pytest.approx(kendalltau(size, truth).statistic, abs=1e-4)
+    assert named["parameters"]["spearman"][1] < named["parameters"]["spearman"][0] < named["parameters"]["spearman"][2]
+    assert (named["random"]["spearman"][0], named["best"]["spearman"][0]) == (0, 1)
+    assert named["random"]["top10"][0] == pytest.approx(truth.mean(), abs=1e-4)
+    assert named["best"]["top10"][0] == pytest.approx(np.sort(truth)[-10:].mean(), abs=1e-4)
+    assert not [row for row in others if row["kind"] == "accuracy"]  # nothing was looked at
+
+
+def test_supernets_from_end_to_end(one_shot, monkeypatch, tmp_path, capsys):
+    raw, out = tmp_path / "raw", tmp_path / "out"
+    for seed in range(2):
+        for rate, sign in ((0.01, 1), (0.001, -1)):
+            write_raw(raw, f"single-path-{seed}-{rate}-64", raw_arrays(sign))
+        write_raw(raw, f"single-path-{seed}-0.01-128", without_looks(raw_arrays(1)))  # and nothing of 256
+    write_raw(raw, "metaprox-1-0.001-64", raw_arrays(1))
+    (raw / "metaprox.pt").touch()
+    call(one_shot, monkeypatch, "supernets", "--raw", raw, "--out", out)
+    [look] = rows_of(out, "supernets", kind="accuracy", method="metaprox")
+    truth = own_cells()[1].mean()
+    assert look["accuracy"] == pytest.approx([50 + truth / 10] * 4, abs=1e-3)
+    assert look["shared"] == pytest.approx(30 - truth / 10, abs=1e-3)
+    assert (look["seconds_100_steps"], look["seconds_look"], look["seconds_look_shared"]) == (0.5, 0.25, 0.125)
+    gaps = rows_of(out, "supernets", kind="gap", method="single-path", seed=0, batch=64)
+    assert [row["rate"] for row in gaps] == [0.001, 0.01]
+    assert gaps[1]["best"][0] < gaps[1]["middle"][0]
+    assert gaps[0]["best"][0] > gaps[0]["middle"][0]
+    capsys.readouterr()
+    call(one_shot, monkeypatch, "show", "--out", out)
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
+    assert "| estimator | single-path | metaprox |" in lines
+    assert "| SoTL, 100 steps | 1.000 ± 0.000 | 1.000 |" in lines
+    assert "| SoTL, 100 steps, at the other rate | −1.000 ± 0.000 | – |" in lines
+    assert "| thesis, CIFAR-10: SoTL | 0.78 ± 0.06 | 0.88 ± 0.01 |" in lines
+    assert any(line.startswith("| 0.01, 128 | 1.000 ± 0.000 | ") and line.endswith("| – | – |") for line in lines)
+    assert any(line.startswith("| 0.001, 256 | – | – | – | – |") for line in lines)
+    assert "`python -m reproduce.one_shot supernets` on" in printed
+    call(one_shot, monkeypatch, "figures", "--out", out)
+    assert {file.name for file in out.glob("*.png")} == {"steps.png", "batches.png", "gap.png"}
+
+
+def test_raw_files_that_do_not_fit(supernets, tmp_path):
+    with pytest.raises(SystemExit, match=r"no METHOD-SEED-RATE-BATCH\.npz"):
+        found_from(supernets, tmp_path)
+    write_raw(tmp_path, "fairnas-0-0.01-64", raw_arrays(1))
+    write_raw(tmp_path, "fairnas-1-0.01-64", raw_arrays(1), [str(cell) for cell in own_cells()[0][::-1]])
+    with pytest.raises(SystemExit, match="has other cells than"):
+        found_from(supernets, tmp_path)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -257,4 +440,4 @@ def test_committed_results(one_shot, monkeypatch, capsys):
     printed = capsys.readouterr().out
     page = (RESULTS.parent / "ranking.md").read_text(encoding="utf-8")
     for block in printed.strip().split("\n\n"):
-        assert block in page  # the page shows what the rows say
+        assert block in page or block.startswith("(not run: ")  # the page shows what the rows say
