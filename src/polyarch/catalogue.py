@@ -53,6 +53,7 @@ SPACES = {
     "nasbench1shot1-1": Entry(_ONE_SHOT, "operations and parents of four nodes, 14,580 cells", {"sub_space": 1}),
     "nasbench1shot1-2": Entry(_ONE_SHOT, "the same with other numbers of parents, 29,160 cells", {"sub_space": 2}),
     "nasbench1shot1-3": Entry(_ONE_SHOT, "operations and parents of five nodes, 1,312,200 cells", {"sub_space": 3}),
+    "wiring": Entry("polyarch.spaces.wiring:Wiring", "which earlier modules each module of a network reads"),
     "fourier": Entry("polyarch.spaces.fourier:Fourier", "how many terms a Fourier series should have; regression"),
     "module": Entry("polyarch.spaces.module:ModuleSpace", "choices in a model of your own: --space my_model:Network"),
 }

@@ -9,6 +9,7 @@ from polyarch.spaces.fourier import Fourier
 from polyarch.spaces.module import ModuleSpace
 from polyarch.spaces.nasbench1shot1 import NasBench1Shot1
 from polyarch.spaces.nasbench201 import NasBench201
+from polyarch.spaces.wiring import Wiring
 
 __all__ = [
     "All",
@@ -26,5 +27,6 @@ __all__ = [
     "Space",
     "Supernet",
     "View",
+    "Wiring",
     "expected_cost",
 ]

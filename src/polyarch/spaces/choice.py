@@ -77,10 +77,10 @@ class Open(nn.Module, ABC):
         parts: list[Tensor | None] = [None] * len(calls)
         if isinstance(self.pick, Each):
             for option in self.pick.used:
-                parts[option] = _scaled(calls[option](), self.pick.weights[option])
+                parts[option] = scaled(calls[option](), self.pick.weights[option])
         elif isinstance(self.pick, Tensor):
             for option in range(len(calls)) if self.running is None else self.running:
-                parts[option] = _scaled(calls[option](), self.pick[option])
+                parts[option] = scaled(calls[option](), self.pick[option])
         else:
             for option, weight in self.pick:
                 value = calls[option]()
@@ -225,7 +225,7 @@ def uniform(numbers: Tensor) -> Tensor:
     return scrambled(numbers).double() / 2**32
 
 
-def _scaled(value: Tensor, weight: Tensor) -> Tensor:
+def scaled(value: Tensor, weight: Tensor) -> Tensor:
     """[batch, repeats * channels, ...] times [repeats, batch or 1]."""
     repeats = len(weight)
     if repeats == 1:

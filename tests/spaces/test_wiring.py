@@ -1,0 +1,190 @@
+"""Wirings: the list, residual networks as members, weights of their own, every view."""
+
+from itertools import product
+
+import networkx
+import pytest
+import torch
+from torch import nn
+
+from polyarch import PolyarchError
+from polyarch.data.task import TaskShape
+from polyarch.spaces import Hard, PerExample, Wiring
+from polyarch.testing import check_space
+from polyarch.testing.spaces import make_supernet
+
+SHAPE = TaskShape((2, 8, 8), 3)
+SMALL = {"stages": 2, "nodes": 3, "channels": 2}
+
+
+def images(*shape, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, *SHAPE.input, generator=generator, dtype=torch.float64)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What may be chosen.
+
+
+def test_the_papers_stage_has_36_optional_links():
+    space = Wiring()
+    assert len(space.decisions) == 3 * 36
+    assert space.count() == 2**108
+    assert all(value < row <= 8 for _, row, value in space.links)
+
+
+def test_texts():
+    space = Wiring(**SMALL)
+    assert len(space.links) == 2 * 6
+    chain = space.architecture([0] * 12)
+    assert chain.text == "-|-"
+    wired = space.parse("3<-0,2<-0|1<-0")
+    assert wired.text == "2<-0,3<-0|1<-0"
+    assert sum(wired.choices) == 3
+
+
+@pytest.mark.parametrize("text", ["2<-0", "2<-0|4<-0", "2<-2|-", "0<-1|-", "a|b", "2<-0,|-"])
+def test_texts_that_name_no_wiring(text):
+    with pytest.raises(PolyarchError, match=r"write|put"):
+        Wiring(**SMALL).parse(text)
+
+
+def test_the_list_is_of_random_graphs():
+    """Links of many wirings are as frequent as they should be, and each is what networkx draws."""
+    space = Wiring(listed=300, link_probability=0.3)
+    on = torch.tensor([member.choices for member in space.members]).float()
+    assert len({member.choices for member in space.members}) == 300
+    assert on.mean().item() == pytest.approx(0.3, abs=4 * (0.21 / on.numel()) ** 0.5)
+    assert (on.mean(0) - 0.3).abs().max() < 4.5 * (0.21 / 300) ** 0.5
+    import random
+
+    graph = networkx.gnp_random_graph(9, 0.3, random.Random("0:7:1"))
+    links = {f"{max(pair)}<-{min(pair)}" for pair in graph.edges}
+    assert set(space.members[7].text.split("|")[1].split(",")) == links
+
+
+def test_a_shorter_list_is_the_beginning_of_a_longer_one():
+    assert Wiring(listed=9).members[:4] == Wiring(listed=4).members
+    assert Wiring(listed=4).members != Wiring(listed=4, list_seed=1).members
+
+
+def test_more_wirings_than_there_are():
+    with pytest.raises(PolyarchError, match="not 5 different wirings"):
+        _ = Wiring(stages=1, nodes=2, listed=5, link_probability=0.01).members
+
+
+@pytest.mark.parametrize("settings", [{"own_affine": True}, {"own_aggregation": True}])
+def test_weights_of_their_own_need_a_list(settings):
+    with pytest.raises(PolyarchError, match="need a list"):
+        Wiring(**settings)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Networks.
+
+
+@pytest.mark.parametrize(("aggregation", "stem"), [("mean", "small"), ("sum", "large")])
+def test_contract(aggregation, stem):
+    check_space(Wiring(**SMALL, aggregation=aggregation, stem=stem), SHAPE, architectures=4)
+
+
+class Residual(nn.Module):
+    """A residual network, written plainly around the modules of another."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.n = network
+
+    def forward(self, x):
+        x = self.n.stem(x, None)
+        for stage, nodes in enumerate(self.n.stages):
+            if stage:
+                x = self.n.transitions[stage - 1](x, None)
+            for first, second in zip(nodes[::2], nodes[1::2], strict=True):
+                x = x + second(first(x, None), None)
+        return self.n.head(x.relu().mean((2, 3)))
+
+
+def test_the_residual_member_is_a_residual_network():
+    space = Wiring(stages=2, nodes=4, channels=2, aggregation="sum")
+    torch.manual_seed(0)
+    network = space.build(space.residual, SHAPE).double()
+    x = images(5)
+    for mode in (True, False):
+        network.train(mode)
+        assert torch.allclose(network(x), Residual(network.network)(x), atol=1e-12)
+
+
+def test_rows_of_a_mean_sum_to_one():
+    space = Wiring(**SMALL)
+    supernet = make_supernet(space, SHAPE, (0,))
+    stages, _ = supernet._dense(torch.randint(2, (1, 7, 12)), torch.float64)
+    for row in (row for stage in stages for row in stage):
+        assert torch.allclose(sum(weight for _, weight in row), torch.ones(1, 7, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("own_aggregation", "own_affine"), list(product([False, True], repeat=2)))
+def test_views_agree_on_listed_wirings(own_aggregation, own_affine, training):
+    """Every member, the first among them: sparse, dense, an example at a time, and as a network of its own."""
+    space = Wiring(**SMALL, listed=4, own_aggregation=own_aggregation, own_affine=own_affine)
+    supernet = make_supernet(space, SHAPE, (0, 1)).train(training)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in supernet.parameters():
+            parameter.add_(torch.rand(parameter.shape, generator=generator, dtype=torch.float64))
+    x = images(2, 5)
+    outputs = []
+    for member in space.members:
+        sparse = supernet(x, Hard(member.choices))
+        choices = torch.tensor(member.choices)
+        assert torch.allclose(sparse, supernet(x, Hard(choices.expand(2, -1))), atol=1e-9)
+        assert torch.allclose(sparse, supernet(x, PerExample(choices.expand(2, 5, -1))), atol=1e-9)
+        if not training:
+            plain = [supernet.extract(member, repeat)(x[repeat]) for repeat in range(2)]
+            assert torch.allclose(sparse, torch.stack(plain), atol=1e-9)
+        outputs.append(sparse)
+    if not training:  # batch norm lets examples touch each other only while training
+        every = torch.tensor([member.choices for member in space.members])
+        which = torch.tensor([[0, 1, 2, 3, 0], [3, 2, 1, 0, 0]])
+        mixed = supernet(x, PerExample(every[which]))
+        wanted = torch.stack(outputs)
+        for r, b in product(range(2), range(5)):
+            assert torch.allclose(mixed[r, b], wanted[which[r, b], r, b], atol=1e-9)
+
+
+def test_unseen_wirings_have_no_weights_of_their_own():
+    space = Wiring(**SMALL, listed=2, own_affine=True)
+    supernet = make_supernet(space, SHAPE, (0,))
+    unseen = next(c for c in product((0, 1), repeat=12) if c not in {m.choices for m in space.members})
+    for run in (lambda: supernet(images(1, 2), Hard(unseen)), lambda: supernet.extract(space.architecture(unseen))):
+        with pytest.raises(PolyarchError, match="none of the 2 listed ones"):
+            run()
+    free = Wiring(**SMALL, listed=2)
+    make_supernet(free, SHAPE, (0,)).extract(free.architecture(unseen))
+
+
+def test_a_run_keeps_its_list():
+    """What networkx draws may change: the list that was learnt comes back with the weights."""
+    space = Wiring(**SMALL, listed=3, own_aggregation=True)
+    other = Wiring(**SMALL, listed=3, own_aggregation=True, list_seed=5)
+    supernet, again = make_supernet(space, SHAPE, (0,)), make_supernet(other, SHAPE, (1,))
+    again.load_state_dict(supernet.state_dict())
+    x = images(1, 3)
+    for member in space.members:
+        assert torch.equal(supernet.eval()(x, Hard(member.choices)), again.eval()(x, Hard(member.choices)))
+
+
+def test_cost_is_that_of_any_wiring():
+    space = Wiring(**SMALL)
+    table = space.cost_table(SHAPE)
+    assert {space.cost(space.parse(text), SHAPE) for text in ("-|-", "2<-0|3<-1")} == {table.base}
+
+
+def test_the_papers_size():
+    """39.5 M parameters with an auxiliary tower of about 3 M in training; links add none."""
+    space = Wiring(width=10)
+    cost = space.cost(space.residual, TaskShape((3, 32, 32), 10))
+    nodes = 8 * sum(9 * c * c + 2 * c for c in (160, 320, 640))
+    between = sum(2 * c * c + 4 * c for c in (160, 320))
+    assert cost.parameters == nodes + between + 3 * 9 * 160 + 2 * 160 + 640 * 10 + 10
