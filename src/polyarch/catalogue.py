@@ -54,6 +54,11 @@ SPACES = {
     "nasbench1shot1-2": Entry(_ONE_SHOT, "the same with other numbers of parents, 29,160 cells", {"sub_space": 2}),
     "nasbench1shot1-3": Entry(_ONE_SHOT, "operations and parents of five nodes, 1,312,200 cells", {"sub_space": 3}),
     "wiring": Entry("polyarch.spaces.wiring:Wiring", "which earlier modules each module of a network reads"),
+    "wiring-own": Entry(
+        "polyarch.spaces.wiring:Wiring",
+        "five wirings with weights of their own (NSA-id)",
+        {"listed": 5, "own_aggregation": True, "own_affine": True},
+    ),
     "fourier": Entry("polyarch.spaces.fourier:Fourier", "how many terms a Fourier series should have; regression"),
     "module": Entry("polyarch.spaces.module:ModuleSpace", "choices in a model of your own: --space my_model:Network"),
 }
@@ -124,6 +129,11 @@ METHODS |= {
     "parsec": Entry("polyarch.methods.parsec:Parsec", "a distribution over architectures by importance weights"),
     "parsec-8": Entry("polyarch.methods.parsec:Parsec", "the same with K = 8 samples a step", {"samples": 8}),
     "parsec-best-of-2": Entry("polyarch.methods.parsec:Parsec", "K = 16, the better of two seeds", {"samples": 16}, 2),
+}
+_STOCHASTIC = "polyarch.methods.stochastic:StochasticArchitectures"
+METHODS |= {
+    "stochastic-architectures": Entry(_STOCHASTIC, "shared weights, every example under its own architecture (NSA-i)"),
+    "stochastic-architectures-batch": Entry(_STOCHASTIC, "the same, one architecture a batch (NSA)", {"per": "batch"}),
 }
 _ONE_SHOT_METHOD = "polyarch.methods.one_shot:OneShot"
 _METAPROX = {"inner_steps": 4, "proximal": 10.0}  # section 4.2

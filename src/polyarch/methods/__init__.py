@@ -10,6 +10,7 @@ from polyarch.methods.one_shot import OneShot
 from polyarch.methods.parsec import Parsec
 from polyarch.methods.side_by_side import SideBySide
 from polyarch.methods.standalone import Standalone
+from polyarch.methods.stochastic import StochasticArchitectures
 from polyarch.methods.variational_depth import VariationalDepth
 
 __all__ = [
@@ -29,5 +30,6 @@ __all__ = [
     "Stage",
     "Standalone",
     "State",
+    "StochasticArchitectures",
     "VariationalDepth",
 ]

@@ -237,6 +237,12 @@ class Space(ABC):
             )
         return uniform.argsort(-1).transpose(1, 2)
 
+    def drawn_from(self) -> Distribution:
+        """What random architectures are drawn from where nothing is believed yet; by default every one is as likely."""
+        from polyarch.distributions.priors import uniform
+
+        return uniform(self.decisions)
+
     def read_out(self, weights: Sequence[Tensor]) -> Tensor:
         """Discretises `mixing` weights [n, options] into choices [n, decisions]: the largest of each."""
         return torch.stack([w.argmax(-1) for w in weights], -1)

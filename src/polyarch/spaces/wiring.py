@@ -25,6 +25,9 @@ from torch import Tensor, nn
 
 from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
+from polyarch.distributions.base import Distribution
+from polyarch.distributions.categorical import Categorical
+from polyarch.distributions.listed import Listed
 from polyarch.errors import PolyarchError
 from polyarch.settings import at_least, positive
 from polyarch.spaces.base import Hard, PerExample, Space, Supernet, View
@@ -125,6 +128,14 @@ class Wiring(Space):
     def residual(self) -> Architecture:
         """The residual network: values 0, 2, 4, ... are what blocks of two nodes have added up."""
         return self.architecture([int(row % 2 == 0 and value % 2 == 0) for _, row, value in self.links])
+
+    def drawn_from(self) -> Distribution:
+        """The list, all of it as likely; without one, every link by its probability."""
+        if self.listed:
+            choices = torch.tensor([member.choices for member in self.members])
+            return Listed(self.decisions, choices, torch.zeros(self.listed))
+        on = torch.tensor(self.link_probability)
+        return Categorical(self.decisions, torch.stack([1 - on, on]).log().expand(len(self.links), 2))
 
     def check(self, shape: TaskShape) -> None:
         """Raises for inputs that are no images."""
@@ -361,7 +372,8 @@ class WiringSupernet(Supernet):
     """One set of modules for all wirings, repeats folded into channels."""
 
     views: ClassVar[frozenset[type]] = frozenset({Hard, PerExample})
-    shares_statistics: ClassVar[bool] = True
+    # Batch-norm statistics are of many wirings too, but networks are used with them, as the paper does: how well that
+    # goes is what tells instance-wise from batch-wise training.
     table: Tensor
 
     def __init__(self, space: Wiring, shape: TaskShape, repeats: int) -> None:

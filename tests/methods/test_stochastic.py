@@ -1,0 +1,68 @@
+"""Networks with stochastic architectures: what is drawn, batch-wise against instance-wise, whole trainings."""
+
+import numpy as np
+import pytest
+import torch
+
+import polyarch as pa
+from polyarch.methods import StochasticArchitectures
+from polyarch.methods.base import Feed
+from polyarch.spaces import Hard, PerExample, Wiring
+from polyarch.testing import check_method
+from polyarch.training.rehearsal import prepare, standardised
+
+SMALL = {"stages": 2, "nodes": 3, "channels": 2}
+QUICK = {"epochs": 2, "batch_size": 8}
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    path, random = tmp_path_factory.mktemp("images") / "images.npz", np.random.default_rng(0)
+    np.savez(path, x=random.integers(0, 256, (40, 1, 6, 6), np.uint8), y=np.arange(40) % 3)
+    return pa.data.load(path, valid=0.4, test=0)
+
+
+@pytest.mark.parametrize("per", ["instance", "batch"])
+@pytest.mark.parametrize("settings", [{}, {"listed": 3}, {"listed": 3, "own_affine": True, "own_aggregation": True}])
+def test_contract(tmp_path, images, per, settings):
+    check_method(StochasticArchitectures(per=per, **QUICK), Wiring(**SMALL, **settings), images, tmp_path, ranks=False)
+
+
+def test_with_one_architecture_both_are_the_same(images):
+    ends = {}
+    for per in ("instance", "batch"):
+        method = StochasticArchitectures(per=per, **QUICK)
+        problem, state, feed = prepare(method, Wiring(**SMALL, listed=1), images, standardised(images), 2)
+        for _ in range(3):
+            method.step(problem, state, feed)
+        ends[per] = state.tensors()
+    for name, value in ends["batch"].items():
+        assert torch.allclose(ends["instance"][name].double(), value.double(), atol=1e-6), name
+
+
+@pytest.mark.parametrize("listed", [0, 4])
+def test_architectures_are_drawn_from_the_space(images, listed):
+    space = Wiring(**SMALL, listed=listed, link_probability=0.3)
+    method = StochasticArchitectures(**QUICK)
+    _, state, _ = prepare(method, space, images, standardised(images), 1)
+    numbers = torch.rand(1, 20_000, *(() if listed else (12,)), generator=torch.Generator().manual_seed(0))
+    view = method._view(state, Feed({}, {"uniform": numbers}, {}))
+    assert isinstance(view, PerExample)
+    drawn = view.choices[0]
+    belief = method.distribution(space, state.belief).repeat(0)
+    for k, (name, probs) in enumerate(belief.probs().items()):
+        share = (drawn[:, k] == 1).double().mean().item()
+        assert share == pytest.approx(probs[1].item(), abs=4.5 * (0.25 / 20_000) ** 0.5), name
+    if listed:
+        assert {tuple(row) for row in drawn.tolist()} == {member.choices for member in space.members}
+    batch = StochasticArchitectures(per="batch", **QUICK)._view(state, Feed({}, {"uniform": numbers[:, :1]}, {}))
+    assert isinstance(batch, Hard)
+    assert batch.choices.tolist() == drawn[:1].tolist()
+
+
+def test_the_rate_falls_as_in_the_paper():
+    method = StochasticArchitectures()
+    rates = [method.rates(epoch)["weights"] for epoch in range(300)]
+    falls = [epoch for epoch in range(1, 300) if rates[epoch] < rates[epoch - 1]]
+    assert falls == [90, 180, 240]
+    assert rates[-1] == pytest.approx(0.1 * 0.2**3)
