@@ -1,14 +1,31 @@
-"""`polyarch evaluate`: how good a finished run is, on its test data or on other data."""
+"""`polyarch evaluate`: how good a finished run is, on its test data or on other data, and how well it knows that."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from polyarch.cli.options import Json, RunFolder
 from polyarch.cli.tables import print_figures
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from polyarch.data.task import Split
+    from polyarch.runs.run import Run
+
+ATTACKS = ("pgd",)
+WIDE = 30
+"""A longer title would leave no room for the figures."""
+UNCERTAINTY = {"entropy": "entropy", "expected_entropy": "expected", "mutual_information": "mutual inf."}
+TOLD_BY = {
+    "mutual_information": "mutual information",
+    "entropy": "entropy",
+    "confidence": "one minus top probability",
+}
 
 
 def evaluate(
@@ -18,20 +35,129 @@ def evaluate(
         typer.Option("--data", help="Judge on this labelled data (its test split, or all of it) instead."),
     ] = None,
     select: Annotated[str, typer.Option("--select", help="Another selection rule: argmax, 95%, expectation.")] = "",
+    members: Annotated[
+        int | None, typer.Option("--members", metavar="T", help="So many architectures in the mixture; 20 unless told.")
+    ] = None,
+    ood: Annotated[
+        str | None,
+        typer.Option("--ood", metavar="DATA", help="Also: are inputs of this other kind noticed? A name or a path."),
+    ] = None,
+    attack: Annotated[
+        str | None, typer.Option("--attack", help="Also: attack the mixture's inputs, which must be images: pgd.")
+    ] = None,
+    budget: Annotated[
+        str, typer.Option("--budget", help="The most that a pixel may change, as a share of its range.")
+    ] = "2/255",
+    steps: Annotated[int, typer.Option("--steps", help="Steps of the attack.")] = 3,
+    step_size: Annotated[str, typer.Option("--step-size", help="How far one goes, as a share of the range.")] = "1/255",
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Of drawn members and of where an attack starts; else the run's.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Accuracy, log-likelihood, Brier score and calibration of the selected network and of the mixtures."""
-    from polyarch.errors import PolyarchError
-    from polyarch.runs.results import judge
+    """Accuracy, log-likelihood, Brier score, calibration and uncertainty of the selected network and the mixtures."""
+    from polyarch.errors import PolyarchError, unknown
+    from polyarch.runs.results import judge, judge_attack, judge_outside, predictive
     from polyarch.runs.run import open_run
 
+    if attack is not None and attack not in ATTACKS:
+        raise unknown("attack", attack, ATTACKS)
+    strength = {"budget": _share("--budget", budget), "steps": steps, "step_size": _share("--step-size", step_size)}
     opened = open_run(run)
     architecture = opened.selected(select) if select else opened.architecture
     split = opened.task().test if data is None else opened.other_data(data)
     if split is None:
         raise PolyarchError("this run has no test data; name some with --data")
-    found = judge(opened, architecture, split)
+    if ood is not None or attack is not None:
+        _check_classification(opened)
+    outside = None if ood is None else opened.other_inputs(ood, split.x)
+    attacker = None if attack is None else _attacker(opened, split, strength, opened.seed if seed is None else seed)
+    ensemble = opened.ensemble(architecture, members=members, seed=seed)
+    found: dict[str, Any] = {"run": str(run), "architecture": str(architecture), "members": len(ensemble.weights)}
+    found["metrics"] = judge(opened, architecture, split, ensemble)
+    if outside is not None or attacker is not None:
+        said = predictive(ensemble, split.x, opened.device)
+    if outside is not None:
+        told = judge_outside(ensemble, said, outside, opened.device)
+        found["ood"] = {"data": ood, "examples": len(outside), **told}
+    if attacker is not None:
+        found["attack"] = {"name": attack, **strength, **judge_attack(ensemble, split, said, attacker, opened.device)}
     if as_json:
-        print(json.dumps({"run": str(run), "architecture": str(architecture), "metrics": found}))
+        print(json.dumps(found))
         return
-    print_figures(f"{architecture}, {len(split)} examples", {row: [figures] for row, figures in found.items()})
+    _print(found, len(split))
+
+
+def _share(option: str, text: str) -> float:
+    """A share of the range of pixels, from "2/255" or "0.01"."""
+    from fractions import Fraction
+
+    from polyarch.errors import PolyarchError
+
+    try:
+        share = float(Fraction(text))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        share = 0.0
+    if not 0 < share <= 1:
+        raise PolyarchError(f"{option} is {text!r}; give a share of the range of pixels, such as 2/255 or 0.01")
+    return share
+
+
+def _check_classification(run: Run) -> None:
+    from polyarch.data.task import Classification
+    from polyarch.errors import PolyarchError
+
+    if not isinstance(run.config.likelihood(), Classification):
+        raise PolyarchError("--ood and --attack are for classification, and this run predicts a number; leave them out")
+
+
+def _attacker(run: Run, split: Split, strength: dict[str, Any], seed: int) -> Callable[..., Tensor]:
+    """The attack with its settings; refused where the inputs are no images in a known range."""
+    from functools import partial
+
+    from polyarch.training.streams import Streams
+    from polyarch.uncertainty.attack import image_range, pgd
+
+    low, high = image_range(split.x, run.highest_byte)
+    return partial(pgd, **strength, generator=Streams(seed)["noise"], low=low, high=high)
+
+
+def _print(found: Mapping[str, Any], examples: int) -> None:
+    metrics, title = found["metrics"], f"{found['architecture']}, {examples} examples"
+    if len(title) > WIDE:
+        print(found["architecture"])
+        title = f"{examples} examples"
+    print_figures(title, {row: [figures] for row, figures in metrics.items()})
+    mixtures = {row: figures for row, figures in metrics.items() if "mutual_information" in figures}
+    if mixtures:
+        print()
+        rows = {row: [figures[name] for name in UNCERTAINTY] for row, figures in mixtures.items()}
+        _table(f"means in nats, {found['members']} member(s)", list(UNCERTAINTY.values()), rows)
+    if "ood" in found:
+        print()
+        _table_of_detection(f"{found['ood']['data']} ({found['ood']['examples']}) noticed by", found["ood"])
+    if "attack" in found:
+        attack = found["attack"]
+        print(
+            f"\nunder {attack['name']} (budget {attack['budget']:.4g}, {attack['steps']} step(s) of "
+            f"{attack['step_size']:.4g}): accuracy {attack['accuracy']:.4f}"
+        )
+        _table_of_detection("attacked inputs noticed by", attack)
+
+
+def _table_of_detection(title: str, told: Mapping[str, Any]) -> None:
+    rows = {label: [told[name]["auroc"], told[name]["fpr95"]] for name, label in TOLD_BY.items()}
+    _table(title, ["AUROC", "FPR95"], rows)
+
+
+def _table(title: str, columns: list[str], rows: Mapping[str, list[float]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column(title, no_wrap=True)
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    for label, values in rows.items():
+        table.add_row(label, *(f"{value:.4f}" for value in values))
+    Console(highlight=False, markup=False).print(table)

@@ -5,11 +5,17 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from polyarch.cli.options import Json, RunFolder
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from polyarch.runs.run import Run
+    from polyarch.uncertainty.ensemble import Ensemble
 
 
 def predict(
@@ -18,6 +24,12 @@ def predict(
         str,
         typer.Option("--inputs", help="A .npz with x, a .csv of numbers, an image, or a folder of images."),
     ],
+    risk: Annotated[
+        float | None,
+        typer.Option(
+            "--risk", metavar="R", help="Abstain where errors among what is answered could be more than this share."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Class, probabilities, entropy and mutual information of every input, as CSV on standard output."""
@@ -26,9 +38,13 @@ def predict(
 
     opened = open_run(run)
     names, x = read_inputs(inputs, opened.config.shape().input)
-    rows = _rows(opened, names, x)
+    ensemble = opened.ensemble()
+    threshold = None if risk is None else _threshold(opened, ensemble, risk)
+    rows = _rows(opened, ensemble, names, x, threshold)
     if as_json:
-        print(json.dumps({"run": str(run), "architecture": str(opened.architecture), "predictions": rows}))
+        promised = {} if risk is None else {"risk": risk, "threshold": threshold}
+        said = {"run": str(run), "architecture": str(opened.architecture), **promised, "predictions": rows}
+        print(json.dumps(said))
         return
     flat = [{k: v for k, v in row.items() if k != "probabilities"} for row in rows]
     for row, full in zip(flat, rows, strict=True):
@@ -38,13 +54,35 @@ def predict(
     writer.writerows(flat)
 
 
-def _rows(opened: Any, names: list[str], x: Any) -> list[dict[str, Any]]:
+def _threshold(opened: Run, ensemble: Ensemble, risk: float) -> float:
+    """The confidence above which validation data promises at most this risk."""
+    import torch
+
+    from polyarch.data.task import Classification
+    from polyarch.errors import PolyarchError
+    from polyarch.runs.results import BATCH
+    from polyarch.uncertainty.coverage import threshold_for_risk
+
+    if not isinstance(ensemble.likelihood, Classification):
+        raise PolyarchError("--risk is for classification, and this run predicts a number; leave it out")
+    if "valid" not in opened.config.data["examples"]:
+        raise PolyarchError("--risk needs validation data, and this run has none; search with --set valid=0.15")
+    held_out = opened.task().valid
+    assert held_out is not None
+    said = [ensemble(part) for part in held_out.x.split(BATCH)]
+    confidence = torch.cat([part.confidence for part in said])
+    predicted = torch.cat([part.log_probs.argmax(-1) for part in said])
+    return threshold_for_risk(confidence, predicted == held_out.y, risk)
+
+
+def _rows(
+    opened: Run, ensemble: Ensemble, names: list[str], x: Tensor, threshold: float | None
+) -> list[dict[str, Any]]:
     import torch
 
     from polyarch.data.task import Classification
     from polyarch.runs.results import BATCH
 
-    ensemble = opened.ensemble()
     if not isinstance(ensemble.likelihood, Classification):
         with torch.no_grad():
             means = torch.cat([ensemble.output(part) for part in x.split(BATCH)]).squeeze(-1).tolist()
@@ -63,6 +101,7 @@ def _rows(opened: Any, names: list[str], x: Any) -> list[dict[str, Any]]:
                     "probability": probs[best],
                     "entropy": entropy,
                     "mutual_information": information,
+                    **({} if threshold is None else {"abstain": not probs[best] > threshold}),
                     "probabilities": dict(zip(classes, probs, strict=True)),
                 }
             )

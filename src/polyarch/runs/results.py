@@ -13,7 +13,9 @@ from polyarch.data.task import Classification, Likelihood, Split, Task
 from polyarch.runs.run import Run
 from polyarch.spaces.cost import forward_seconds
 from polyarch.uncertainty.calibration import regression_summary, summary
+from polyarch.uncertainty.detection import detection
 from polyarch.uncertainty.ensemble import Ensemble
+from polyarch.uncertainty.predictive import Predictive
 
 BATCH = 1024
 
@@ -29,14 +31,49 @@ def judge_model(model: nn.Module, split: Split, likelihood: Likelihood, device: 
 
 @torch.no_grad()
 def judge_ensemble(ensemble: Ensemble, split: Split, device: torch.device) -> dict[str, float]:
-    """The same of a mixture; its log-likelihood is log sum_m w_m p_m."""
+    """The same of a mixture, whose log-likelihood is log sum_m w_m p_m; for classes, its mean uncertainty too."""
+    if isinstance(ensemble.likelihood, Classification):
+        return predictive_summary(predictive(ensemble, split.x, device), split.y)
     ensemble = ensemble.to(device)
     output = _over(ensemble.output, split.x, device)
-    if isinstance(ensemble.likelihood, Classification):
-        return summary(output, split.y)
     parts = zip(split.x.to(device).split(BATCH), split.y.to(device).split(BATCH), strict=True)
     fit = torch.cat([ensemble.log_likelihood(x, y) for x, y in parts])
     return regression_summary(output, split.y, ensemble.likelihood) | {"log_likelihood": fit.double().mean().item()}
+
+
+def predictive(ensemble: Ensemble, x: Tensor, device: torch.device) -> Predictive:
+    """What a mixture of classifiers says about raw inputs [n, ...], batch by batch in double precision, on the CPU."""
+    ensemble = ensemble.to(device)
+    return Predictive.joined([ensemble.precisely(part.to(device)).cpu() for part in x.split(BATCH)])
+
+
+def predictive_summary(said: Predictive, target: Tensor) -> dict[str, float]:
+    """What `summary` measures, and the means of `entropy`, `expected_entropy` and `mutual_information`."""
+    names = ("entropy", "expected_entropy", "mutual_information")
+    return summary(said.log_probs, target) | {name: getattr(said, name).mean().item() for name in names}
+
+
+def judge_outside(ensemble: Ensemble, inside: Predictive, outside: Tensor, device: torch.device) -> dict[str, Any]:
+    """How well raw inputs of another kind, [m, ...], are told from those that `inside` is about; see `detection`."""
+    return dict(detection(inside, predictive(ensemble, outside, device)))
+
+
+def judge_attack(
+    ensemble: Ensemble, split: Split, clean: Predictive, attack: Callable[..., Tensor], device: torch.device
+) -> dict[str, Any]:
+    """What `summary` measures under an attack on the averaged prediction, and whether attacked inputs are noticed.
+
+    Args:
+        ensemble: the mixture of classifiers.
+        split: what is attacked.
+        clean: what the mixture says about the split as it is.
+        attack: `(log_probs_of, x, y)` to attacked inputs, such as `pgd` with its settings.
+        device: where to compute.
+    """
+    ensemble = ensemble.to(device)
+    moved = attack(ensemble.output, split.x.to(device), split.y.to(device))
+    said = predictive(ensemble, moved, device)
+    return {**summary(said.log_probs, split.y), **detection(clean, said)}
 
 
 def _over(model: Callable[[Tensor], Tensor], x: Tensor, device: torch.device) -> Tensor:
@@ -44,11 +81,20 @@ def _over(model: Callable[[Tensor], Tensor], x: Tensor, device: torch.device) ->
     return torch.cat([model(part.to(device)).cpu() for part in x.split(BATCH)])
 
 
-def judge(run: Run, architecture: Architecture, split: Split) -> dict[str, dict[str, float]]:
-    """The network of an architecture and the mixture (where nested, cut there and whole), on a split."""
+def judge(
+    run: Run, architecture: Architecture, split: Split, ensemble: Ensemble | None = None
+) -> dict[str, dict[str, float]]:
+    """The network of an architecture and the mixture (where nested, cut there and whole), on a split.
+
+    Args:
+        run: whose they are.
+        architecture: of the network.
+        split: what they are judged on.
+        ensemble: the mixture, where it is not `run.ensemble(architecture)`.
+    """
     found = {"selected": judge_model(run.model(architecture), split, run.config.likelihood(), run.device)}
     if run.space.nested or run.space.count() > 1:
-        found["ensemble"] = judge_ensemble(run.ensemble(architecture), split, run.device)
+        found["ensemble"] = judge_ensemble(ensemble or run.ensemble(architecture), split, run.device)
     if run.space.nested:
         found["unpruned"] = judge_ensemble(run.ensemble(largest(run)), split, run.device)
     return found

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from polyarch import data, selection
 from polyarch.architecture import Architecture
 from polyarch.data.files import FileSource
+from polyarch.data.names import Digits
 from polyarch.data.splitting import make_task
 from polyarch.data.task import Split, Standardise, Task
 from polyarch.distributions.base import Distribution
-from polyarch.distributions.reading import ReadOut
 from polyarch.errors import PolyarchError
 from polyarch.runs.config import Config
 from polyarch.runs.files import read_json
@@ -27,7 +27,8 @@ from polyarch.spaces.base import Space, Supernet
 from polyarch.training import checkpoints
 from polyarch.training.calibration import calibration_batches, recalibrate
 from polyarch.training.streams import Streams
-from polyarch.uncertainty.ensemble import Apart, Ensemble, Nested
+from polyarch.uncertainty.ensemble import Apart, Ensemble, Nested, Within
+from polyarch.uncertainty.members import Members, members_of
 
 WEIGHTS = "weights.safetensors"
 RESULT = "result.json"
@@ -145,27 +146,40 @@ class Run:
         prefix = "statistics/"
         return {n.removeprefix(prefix): value for n, value in self._tensors.items() if n.startswith(prefix)}
 
-    def ensemble(self, architecture: Architecture | None = None, *, members: int = 20) -> Ensemble:
+    def ensemble(
+        self, architecture: Architecture | None = None, *, members: int | None = None, seed: int | None = None
+    ) -> Ensemble:
         """The mixture that belief stands for, as a module on raw inputs.
 
         Args:
             architecture: for nested spaces such as depth, where members share one pass: cut there instead of at the
                 selected architecture (LDN Eq. 3); the deepest architecture cuts nothing.
-            members: for other spaces: all architectures where there are no more than this, else so many samples.
+            members: for other spaces: how many; all architectures where there are no more, else so many draws. By
+                default 20, or all where there are fewer.
+            seed: of the draws; by default the run's.
         """
-        if self.space.nested:
-            small, weights = self.supernet().nested_members(architecture or self.architecture, self.distribution)
-            return Ensemble(self.standardise(), Nested(small), weights, self.config.likelihood()).eval()
-        if self.space.count() <= members and not isinstance(self.distribution, ReadOut):
-            choices = torch.cartesian_prod(*(torch.arange(len(d)) for d in self.space.decisions))
-            choices = choices.reshape(-1, len(self.space.decisions))
-            weights = self.distribution.log_prob(choices).exp()
-        else:
-            sampled = self.distribution.sample(members, Streams(self.seed)["architecture"])
-            choices, counts = sampled.unique(dim=0, return_counts=True)
-            weights = counts / members
-        networks = Apart(self.networks(self.space.decode(choices)))
-        return Ensemble(self.standardise(), networks, weights, self.config.likelihood()).eval()
+        if not self.space.nested:
+            generator = Streams(self.seed if seed is None else seed)["architecture"]
+            return self.ensemble_of(members_of(self.space, self.distribution, members, generator))
+        if members is not None:
+            raise PolyarchError(
+                f"the members of the space {self.space.name!r} share one pass, and all of them are used; leave members "
+                "out"
+            )
+        small, weights = self.supernet().nested_members(architecture or self.architecture, self.distribution)
+        return Ensemble(self.standardise(), Nested(small), weights, self.config.likelihood()).eval()
+
+    def ensemble_of(self, members: Members) -> Ensemble:
+        """The mixture of chosen members, for spaces that are not nested.
+
+        They run inside the supernet, as many as they may be, unless its batch-norm statistics are those of many
+        architectures: then each is a network of its own with statistics of its own.
+        """
+        supernet = self.supernet()
+        networks: Within | Apart = Within(supernet, members.choices)
+        if supernet.shares_statistics:
+            networks = Apart(self.networks(self.space.decode(members.choices)))
+        return Ensemble(self.standardise(), networks, members.weights, self.config.likelihood()).eval()
 
     def task(self) -> Task:
         """The data of the run, loaded again from where it came and checked to be the same."""
@@ -198,6 +212,43 @@ class Run:
                 f"{text} has the classes {', '.join(task.classes)}; this run knows {', '.join(known)}: give those"
             )
         return task.test or task.train
+
+    def other_inputs(self, text: str, like: Tensor) -> Tensor:
+        """Inputs of any kind, with labels or without, for which the run was not made: out-of-distribution data.
+
+        Args:
+            text: a name (its test split is taken where it has one), or a path as `read_inputs` takes it.
+            like: [n, ...], raw inputs that the run was made for.
+
+        Returns:
+            Raw inputs [m, ...] of the shape and type of `like`.
+        """
+        if text not in data.SOURCES and Path(text).expanduser().exists():
+            _, x = data.read_inputs(text, tuple(like.shape[1:]))
+        else:
+            task = data.source_from(text, self._settings_for(data.source_for(text))).task()
+            x = (task.test or task.train).x
+        if x.shape[1:] != like.shape[1:]:
+            raise PolyarchError(
+                f"{text} has inputs {list(x.shape[1:])}, and this run takes {list(like.shape[1:])}; resize them first: "
+                "save them as images in a folder, which is scaled when it is read, or as a .npz of that shape"
+            )
+        if x.dtype != like.dtype:
+            raise PolyarchError(
+                f"{text} holds {x.dtype} and this run's data {like.dtype}, so that any number would tell them apart; "
+                "save it on the same scale and with the same type"
+            )
+        if x.dtype == torch.uint8 and x.max() > self.highest_byte:
+            raise PolyarchError(
+                f"{text} has bytes up to {int(x.max())}, and this run's images end at {self.highest_byte:g}; scale them"
+            )
+        return x
+
+    @property
+    def highest_byte(self) -> float:
+        """What white is in the run's images, where they are bytes."""
+        source = self.config.data["source"]
+        return 16.0 if source and source["data"] == Digits.text else 255.0
 
     def _settings_for(self, cls: type[data.Source]) -> dict[str, Any]:
         """How to read other data: with the run's settings where its own is of that sort, and for its likelihood."""

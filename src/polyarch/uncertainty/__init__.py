@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from polyarch.uncertainty.attack import image_range, pgd
 from polyarch.uncertainty.calibration import (
     Reliability,
     accuracy,
@@ -13,19 +14,32 @@ from polyarch.uncertainty.calibration import (
     reliability,
     summary,
 )
+from polyarch.uncertainty.coverage import RiskCoverage, risk_coverage, threshold_for_risk
+from polyarch.uncertainty.detection import auroc, detection, fpr95
 from polyarch.uncertainty.ensemble import Ensemble
+from polyarch.uncertainty.members import Members, members_of
 from polyarch.uncertainty.predictive import Predictive
 
 __all__ = [
     "Ensemble",
+    "Members",
     "Predictive",
     "Reliability",
+    "RiskCoverage",
     "accuracy",
+    "auroc",
     "brier",
+    "detection",
     "ece",
     "ece_all_classes",
+    "fpr95",
+    "image_range",
     "log_likelihood",
+    "members_of",
+    "pgd",
     "regression_summary",
     "reliability",
+    "risk_coverage",
     "summary",
+    "threshold_for_risk",
 ]

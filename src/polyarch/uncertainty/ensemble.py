@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import final
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from polyarch.data.task import Classification, Likelihood, Standardise
 from polyarch.errors import PolyarchError
-from polyarch.spaces.base import All, Supernet
+from polyarch.spaces.base import All, Hard, Supernet
 from polyarch.uncertainty.predictive import Predictive
+
+
+def _lean(network: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """A member's output; where gradients by `x` are wanted, what leads to it is computed again and not kept.
+
+    So an attack through hundreds of members needs the memory of one.
+    """
+    if not (torch.is_grad_enabled() and x.requires_grad):
+        return network(x)
+    output: Tensor = checkpoint(network, x, use_reentrant=False, preserve_rng_state=False)
+    return output
 
 
 @final
@@ -30,6 +43,22 @@ class Nested(nn.Module):
 
 
 @final
+class Within(nn.Module):
+    """Members that run inside a supernet, one after the other, on its weights; nothing is copied."""
+
+    def __init__(self, supernet: Supernet, choices: Tensor) -> None:
+        """Takes a supernet of one repeat, and choices [members, decisions] of its space."""
+        super().__init__()
+        self.supernet = supernet
+        self.views = [Hard(tuple(row)) for row in choices.tolist()]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[n, ...] -> [members, n, outputs]."""
+        repeat = x.unsqueeze(0)
+        return torch.stack([_lean(partial(self.supernet, view=view), repeat).squeeze(0) for view in self.views])
+
+
+@final
 class Apart(nn.Module):
     """Members that are networks of their own."""
 
@@ -40,7 +69,7 @@ class Apart(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, ...] -> [members, n, outputs]."""
-        return torch.stack([network(x) for network in self.networks])
+        return torch.stack([_lean(network, x) for network in self.networks])
 
 
 @final
@@ -52,7 +81,7 @@ class Ensemble(nn.Module):
     def __init__(
         self,
         standardise: Standardise,
-        networks: Nested | Apart,
+        networks: Nested | Within | Apart,
         weights: Tensor,
         likelihood: Likelihood,
     ) -> None:
@@ -83,3 +112,8 @@ class Ensemble(nn.Module):
             raise PolyarchError("entropy and mutual information are for classification; use output(x) for regression")
         with torch.no_grad():
             return Predictive.from_members(self.members(x).log_softmax(-1), self.weights)
+
+    def precisely(self, x: Tensor) -> Predictive:
+        """The same in double precision: mutual information is a small difference of two entropies."""
+        with torch.no_grad():
+            return Predictive.from_members(self.members(x).double().log_softmax(-1), self.weights)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import final
 
 import torch
@@ -55,6 +56,21 @@ class Predictive:
             expected_entropy=expected_entropy,
             mutual_information=(entropy - expected_entropy).clamp_min(0),
         )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Predictive]) -> Predictive:
+        """Predictions of several batches as one."""
+        names = [field.name for field in fields(cls)]
+        return cls(**{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
+
+    @property
+    def confidence(self) -> Tensor:
+        """[n], probability of the most probable class."""
+        return self.log_probs.amax(-1).exp()
+
+    def cpu(self) -> Predictive:
+        """The same on the CPU."""
+        return Predictive(**{field.name: getattr(self, field.name).cpu() for field in fields(self)})
 
 
 def _entropy(log_probs: Tensor) -> Tensor:

@@ -1,0 +1,226 @@
+"""What `evaluate` and `predict` say about uncertainty equals what can be computed from the run by other means."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+import torch
+from commandline import SMALL, SPIRALS, cli, refused
+from PIL import Image
+from sklearn.metrics import roc_auc_score, roc_curve
+
+import polyarch as pa
+from polyarch.training.streams import Streams
+from polyarch.uncertainty import pgd, threshold_for_risk
+
+SCORES = ("mutual_information", "entropy", "confidence")
+PGD = ("--attack", "pgd", "--budget", "1/8", "--steps", 2, "--step-size", "1/16")
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """A depth search on bytes whose white is 16."""
+    out = tmp_path_factory.mktemp("digits") / "run"
+    assert (
+        cli("search", "--data", "digits", *SMALL, "--set", "batch_size=64", "--set", "epochs=6", "--out", out).code == 0
+    )
+    return out
+
+
+def stripes(n, seed=0):
+    """Images [n, 1, 6, 6] between 0 and 1 with stripes that lie or stand, and which."""
+    random = np.random.default_rng(seed)
+    y = random.integers(0, 2, n)
+    lying = np.tile(np.repeat([[0.2], [0.8]], 3, axis=0), (1, 6))
+    x = np.where(y[:, None, None] == 0, lying, lying.T) + 0.15 * random.normal(size=(n, 6, 6))
+    return x.clip(0, 1).astype(np.float32)[:, None], y
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory):
+    """A search for cells on images between 0 and 1."""
+    folder = tmp_path_factory.mktemp("cells")
+    x, y = stripes(160)
+    np.savez(folder / "stripes.npz", x=x, y=y)
+    space = ("--space", "nasbench201", "--set", "channels=2", "--set", "cells=1", "--device", "cpu")
+    method = ("--method", "parsec", "--set", "epochs=2", "--set", "batch_size=32")
+    assert cli("search", *space, *method, "--data", folder / "stripes.npz", "--out", folder / "run").code == 0
+    return folder / "run"
+
+
+def said_by(ensemble, x):
+    """Probabilities, mutual information, entropy and confidence, written plainly."""
+    with torch.no_grad():
+        probs = ensemble.members(x).double().softmax(-1)
+    mean = torch.einsum("m,mnc->nc", ensemble.weights.double(), probs)
+    entropy = torch.special.entr(mean).sum(-1)
+    expected = torch.einsum("m,mn->n", ensemble.weights.double(), torch.special.entr(probs).sum(-1))
+    scores = {"mutual_information": entropy - expected, "entropy": entropy, "confidence": 1 - mean.max(-1).values}
+    return mean, scores
+
+
+def check_told(found, inside, outside):
+    for name in SCORES:
+        y = np.r_[np.zeros(len(inside[name])), np.ones(len(outside[name]))]
+        both = np.r_[inside[name], outside[name]].round(12)
+        false, true, _ = roc_curve(y, both, drop_intermediate=False)
+        assert found[name]["auroc"] == pytest.approx(roc_auc_score(y, both), abs=1e-3), name
+        assert found[name]["fpr95"] == pytest.approx(false[np.argmax(true >= 0.95)], abs=0.02), name
+
+
+@pytest.mark.parametrize("which", ["digits", "cells"])
+def test_uncertainty_other_data_and_attack(which, tmp_path, request):
+    folder = request.getfixturevalue(which)
+    run = pa.open_run(folder)
+    split, white = run.task().test, 16.0 if which == "digits" else 1.0
+    random = np.random.default_rng(0).uniform(0, white, (50, *split.x.shape[1:]))
+    np.savez(tmp_path / "noise.npz", x=random.astype(split.x.numpy().dtype))
+    found = cli("evaluate", folder, "--ood", tmp_path / "noise.npz", *PGD, "--json").json
+    plain = cli("evaluate", folder, "--json").json
+    assert (
+        found["metrics"]
+        == plain["metrics"]
+        == {
+            name: cli("show", folder, "--json").json["metrics"][f"test_{name}".removesuffix("_selected")]
+            for name in plain["metrics"]
+        }
+    )
+    assert not {"ood", "attack"} & set(plain)
+
+    ensemble = run.ensemble()
+    assert found["members"] == len(ensemble.weights)
+    probs, scores = said_by(ensemble, split.x)
+    mixture = found["metrics"]["ensemble"]
+    assert mixture["accuracy"] == pytest.approx((probs.argmax(-1) == split.y).double().mean().item())
+    assert mixture["entropy"] == pytest.approx(scores["entropy"].mean().item())
+    assert mixture["mutual_information"] == pytest.approx(scores["mutual_information"].mean().item(), abs=1e-9)
+    assert mixture["expected_entropy"] == pytest.approx(mixture["entropy"] - mixture["mutual_information"])
+    assert mixture["mutual_information"] > 0
+
+    assert (found["ood"]["data"], found["ood"]["examples"]) == (str(tmp_path / "noise.npz"), 50)
+    x = torch.from_numpy(np.load(tmp_path / "noise.npz")["x"])
+    check_told(found["ood"], scores, said_by(ensemble, x)[1])
+
+    strength = {"budget": 1 / 8, "steps": 2, "step_size": 1 / 16}
+    assert {name: found["attack"][name] for name in ("name", *strength)} == {"name": "pgd", **strength}
+    chance = Streams(run.seed)["noise"]
+    moved = pgd(ensemble.output, split.x, split.y, **strength, generator=chance, high=white)
+    attacked, under = said_by(ensemble, moved)
+    assert found["attack"]["accuracy"] == pytest.approx((attacked.argmax(-1) == split.y).double().mean().item())
+    assert found["attack"]["accuracy"] < mixture["accuracy"]
+    assert found["attack"]["log_likelihood"] < mixture["log_likelihood"]
+    check_told(found["attack"], scores, under)
+
+
+def test_for_people(digits, tmp_path):
+    np.savez(tmp_path / "noise.npz", x=np.random.default_rng(0).integers(0, 17, (20, 1, 8, 8), dtype=np.uint8))
+    said = cli("evaluate", digits, "--ood", tmp_path / "noise.npz", *PGD)
+    assert said.code == 0
+    assert said.err == ""
+    for shown in ("mutual inf.", "AUROC", "FPR95", "noticed by", "under pgd (budget 0.125, 2 step(s) of 0.0625)"):
+        assert shown in said.out
+
+
+def test_a_budget_is_a_fraction_or_a_number(digits):
+    said = [cli("evaluate", digits, "--attack", "pgd", "--budget", text, "--json").json for text in ("1/8", "0.125")]
+    assert said[0] == said[1]
+    default = cli("evaluate", digits, "--attack", "pgd", "--json").json["attack"]
+    assert [default[name] for name in ("budget", "steps", "step_size")] == [2 / 255, 3, 1 / 255]
+
+
+def test_members_are_drawn_by_a_seed(cells):
+    few = cli("evaluate", cells, "--members", 3, "--json").json
+    assert 1 <= few["members"] <= 3
+    assert few == cli("evaluate", cells, "--members", 3, "--seed", 0, "--json").json
+    others = [cli("evaluate", cells, "--members", 3, "--seed", seed, "--json").json for seed in (1, 2)]
+    assert any(other["metrics"]["ensemble"] != few["metrics"]["ensemble"] for other in others)
+    assert all(other["metrics"]["selected"] == few["metrics"]["selected"] for other in others)
+    refused("evaluate", cells, "--members", 15626, says="15626 members of 15625 architectures")
+    refused("evaluate", cells, "--members", 0, says="members is 0")
+
+
+def test_other_data_may_be_images_of_any_size_or_a_name(tmp_path):
+    random = np.random.default_rng(0)
+    np.savez(tmp_path / "bytes.npz", x=random.integers(0, 256, (80, 1, 8, 8), dtype=np.uint8), y=np.arange(80) % 2)
+    out = tmp_path / "run"
+    assert cli("search", "--data", tmp_path / "bytes.npz", *SMALL, "--set", "epochs=1", "--out", out).code == 0
+    (tmp_path / "images").mkdir()
+    for k in range(3):
+        Image.fromarray(random.integers(0, 256, (20, 30), dtype=np.uint8)).save(tmp_path / "images" / f"{k}.png")
+    assert cli("evaluate", out, "--ood", tmp_path / "images", "--json").json["ood"]["examples"] == 3
+    assert cli("evaluate", out, "--ood", "digits", "--json").json["ood"]["examples"] == 359
+    np.savez(tmp_path / "numbers.npz", x=random.random((5, 1, 8, 8)).astype(np.float32))
+    refused("evaluate", out, "--ood", tmp_path / "numbers.npz", says=("torch.float32", "torch.uint8", "same scale"))
+
+
+def test_other_data_that_does_not_fit_is_refused(tmp_path, cells, digits):
+    refused("evaluate", cells, "--ood", "digits", says=("[1, 8, 8]", "[1, 6, 6]", "resize", "folder", ".npz"))
+    np.savez(tmp_path / "large.npz", x=np.zeros((4, 1, 28, 28), np.uint8))
+    refused("evaluate", digits, "--ood", tmp_path / "large.npz", says=("[1, 28, 28]", "[1, 8, 8]"))
+    np.savez(tmp_path / "bright.npz", x=np.full((4, 1, 8, 8), 200, np.uint8))
+    refused("evaluate", digits, "--ood", tmp_path / "bright.npz", says=("bytes up to 200", "end at 16"))
+    refused("evaluate", digits, "--ood", tmp_path / "missing.npz", says="no such file")
+    refused("evaluate", digits, "--ood", "digit", says="did you mean 'digits'?")
+
+
+def test_attacks_that_make_no_sense_are_refused(tmp_path, finished, digits):
+    refused("evaluate", finished, "--attack", "pgd", says=("images", "known range", "not inputs [2]"))
+    refused("evaluate", digits, "--attack", "pdg", says="unknown attack 'pdg'; did you mean 'pgd'?")
+    for budget in ("0", "-1/255", "2/0", "two", "1.5", "nan"):
+        refused("evaluate", digits, "--attack", "pgd", "--budget", budget, says=("--budget", "such as 2/255 or 0.01"))
+    refused("evaluate", digits, "--attack", "pgd", "--step-size", "x", says="--step-size is 'x'")
+    refused("evaluate", digits, "--attack", "pgd", "--steps", 0, says="steps is 0")
+    refused("evaluate", finished, "--members", 2, says=("share one pass", "leave members out"))
+    x, y = stripes(60)
+    np.savez(tmp_path / "centred.npz", x=x - 0.5, y=y)
+    out = tmp_path / "centred"
+    assert cli("search", "--data", tmp_path / "centred.npz", *SMALL, "--set", "epochs=1", "--out", out).code == 0
+    refused("evaluate", out, "--attack", "pgd", says=("known range", "from -0.5", "scale them"))
+
+
+def test_numbers_to_predict_have_no_such_uncertainty(tmp_path):
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    np.savez(tmp_path / "line.npz", x=x, y=x.sum(1))
+    data, out = ("--data", tmp_path / "line.npz", "--set", "kind=regression"), tmp_path / "run"
+    assert cli("search", *data, *SMALL, "--set", "epochs=1", "--out", out).code == 0
+    assert "ensemble" in cli("evaluate", out, "--json").json["metrics"]
+    assert cli("evaluate", out).code == 0
+    refused("evaluate", out, "--ood", tmp_path / "line.npz", says="for classification")
+    refused("predict", out, "--inputs", tmp_path / "line.npz", "--risk", 0.1, says="for classification")
+
+
+def test_predict_abstains_where_validation_data_promises_nothing(tmp_path, digits):
+    run = pa.open_run(digits)
+    task, ensemble = run.task(), run.ensemble()
+    np.savez(tmp_path / "x.npz", x=task.test.x.numpy())
+    valid = ensemble(task.valid.x)
+    errors = (valid.log_probs.argmax(-1) != task.valid.y).double().mean().item()
+    risk = 0.7 * errors
+    threshold = threshold_for_risk(valid.confidence, valid.log_probs.argmax(-1) == task.valid.y, risk)
+    found = cli("predict", digits, "--inputs", tmp_path / "x.npz", "--risk", risk, "--json").json
+    assert (found["risk"], found["threshold"]) == (risk, threshold)
+    rows = found["predictions"]
+    assert [row["abstain"] for row in rows] == [not row["probability"] > threshold for row in rows]
+    assert 0 < sum(row["abstain"] for row in rows) < len(rows)
+    right = [int(row["class"]) == y for row, y in zip(rows, task.test.y.tolist(), strict=True) if not row["abstain"]]
+    assert 1 - sum(right) / len(right) < errors
+
+    lines = list(
+        csv.DictReader(io.StringIO(cli("predict", digits, "--inputs", tmp_path / "x.npz", "--risk", risk).out))
+    )
+    assert [line["abstain"] for line in lines] == [str(row["abstain"]) for row in rows]
+    plain = cli("predict", digits, "--inputs", tmp_path / "x.npz", "--json").json
+    assert not {"risk", "threshold"} & set(plain)
+    assert plain["predictions"] == [{k: v for k, v in row.items() if k != "abstain"} for row in rows]
+
+
+def test_a_risk_that_cannot_be_promised_is_refused(tmp_path, digits):
+    np.savez(tmp_path / "x.npz", x=np.zeros((1, 1, 8, 8), np.uint8))
+    refused("predict", digits, "--inputs", tmp_path / "x.npz", "--risk", 0.0001, says=("270 held-out", "larger risk"))
+    refused("predict", digits, "--inputs", tmp_path / "x.npz", "--risk", 2, says="risk is 2.0")
+    out = tmp_path / "run"
+    data = [text for text in SPIRALS if text != "valid=0.3"][:-1]
+    assert cli("search", *data, *SMALL, "--set", "epochs=1", "--out", out).code == 0
+    np.savez(tmp_path / "x.npz", x=np.zeros((1, 2), np.float32))
+    refused("predict", out, "--inputs", tmp_path / "x.npz", "--risk", 0.1, says=("needs validation data", "valid="))

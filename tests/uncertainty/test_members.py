@@ -1,0 +1,107 @@
+"""Which members a mixture has, and that they answer alike wherever they run."""
+
+import itertools
+
+import pytest
+import torch
+
+from polyarch.data.task import Gaussian, Standardise, TaskShape
+from polyarch.distributions import Categorical, Listed
+from polyarch.distributions.categorical import pad
+from polyarch.errors import PolyarchError
+from polyarch.spaces import NasBench201
+from polyarch.testing.spaces import make_supernet
+from polyarch.testing.toy import Lines
+from polyarch.uncertainty import Ensemble, members_of
+from polyarch.uncertainty.ensemble import Apart, Within
+from polyarch.uncertainty.members import drawn
+
+
+def chance(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def belief(space, seed=0):
+    return Categorical(space.decisions, pad([torch.randn(len(d), generator=chance(seed)) for d in space.decisions]))
+
+
+SPACE = Lines()
+RUNNING = NasBench201(channels=4, cells=1, statistics="running")  # those of a batch would be another network's
+LIST = Listed(SPACE.decisions, torch.tensor([[0, 1], [2, 0], [1, 1]]), torch.tensor([0.5, 0.2, 0.3]).log())
+
+
+def test_a_small_space_is_taken_whole():
+    believed = belief(SPACE)
+    got = members_of(SPACE, believed, None, chance())
+    sizes = [range(len(d)) for d in SPACE.decisions]
+    assert got.choices.tolist() == [list(choices) for choices in itertools.product(*sizes)]
+    rows = list(believed.probs().values())
+    by_hand = [rows[0][a] * rows[1][b] for a, b in itertools.product(*sizes)]
+    assert torch.allclose(got.weights, torch.stack(by_hand))
+    assert got.weights.sum().item() == pytest.approx(1)
+    assert torch.equal(members_of(SPACE, believed, SPACE.count(), chance()).weights, got.weights)
+
+
+def test_a_large_one_is_drawn_from():
+    space = NasBench201(channels=2, cells=1)
+    believed = belief(space)
+    got = members_of(space, believed, 500, chance(7))
+    assert len(got.choices.unique(dim=0)) == len(got.choices), "what is drawn twice is one member"
+    assert torch.allclose(got.weights * 500, (got.weights * 500).round(), atol=1e-4)
+    assert got.weights.sum().item() == pytest.approx(1)
+    for k, probs in enumerate(believed.probs().values()):
+        share = torch.zeros(len(probs)).index_add_(0, got.choices[:, k], got.weights)
+        assert torch.allclose(share, probs, atol=5 * 0.5 / 500**0.5)
+    assert torch.equal(members_of(space, believed, 500, chance(7)).choices, got.choices)
+    assert members_of(space, believed, None, chance()).weights.min() >= 1 / 20 - 1e-6
+    few = drawn(believed, 3, chance())
+    assert 1 <= len(few.weights) <= 3
+
+
+def test_a_list_is_all_there_is():
+    got = members_of(SPACE, LIST, None, chance())
+    assert torch.equal(got.choices, LIST.choices)
+    assert got.weights.tolist() == pytest.approx([0.5, 0.2, 0.3])
+    first = []
+    for seed in range(300):
+        two = members_of(SPACE, LIST, 2, chance(seed))
+        places = [LIST.choices.tolist().index(row) for row in two.choices.tolist()]
+        assert len(set(places)) == 2, "all different"
+        probs = [(0.5, 0.2, 0.3)[place] for place in places]
+        assert two.weights.tolist() == pytest.approx([p / sum(probs) for p in probs])
+        first.append(members_of(SPACE, LIST, 1, chance(seed)).choices[0].tolist())
+    shares = [first.count(row) / 300 for row in LIST.choices.tolist()]
+    assert shares == pytest.approx([0.5, 0.2, 0.3], abs=0.1)
+
+
+@pytest.mark.parametrize(("believed", "count"), [(LIST, 4), (belief(SPACE), 7)])
+def test_more_than_there_are_is_refused(believed, count):
+    with pytest.raises(PolyarchError, match=rf"{count} members of {count - 1} architectures; ask for {count - 1}"):
+        members_of(SPACE, believed, count, chance())
+    with pytest.raises(PolyarchError, match="members is 0"):
+        members_of(SPACE, believed, 0, chance())
+
+
+@pytest.mark.parametrize(
+    ("space", "shape"),
+    [(SPACE, TaskShape((1,), 1)), (RUNNING, TaskShape((1, 8, 8), 3))],
+    ids=["lines", "nasbench201"],
+)
+def test_members_answer_alike_inside_a_supernet_and_apart(space, shape):
+    supernet = make_supernet(space, shape, seeds=(0,)).eval()
+    chosen = members_of(space, belief(space), 4, chance())
+    x = torch.randn(5, *shape.input, generator=chance(), dtype=torch.float64)
+    standardise = Standardise(torch.zeros(1, dtype=torch.float64), torch.full((1,), 2.0, dtype=torch.float64))
+    outputs, gradients = [], []
+    for networks in (
+        Within(supernet, chosen.choices),
+        Apart([supernet.extract(a) for a in space.decode(chosen.choices)]),
+    ):
+        ensemble = Ensemble(standardise, networks, chosen.weights.double(), Gaussian()).eval()
+        outputs.append(ensemble.members(x))
+        z = x.clone().requires_grad_()
+        gradients.append(torch.autograd.grad(ensemble.members(z).square().sum(), z)[0])
+    assert outputs[0].shape == (len(chosen.weights), 5, shape.outputs)
+    assert torch.allclose(*outputs, atol=1e-9)
+    assert torch.allclose(*gradients, atol=1e-9)
+    assert outputs[0].std(0).max() > 1e-3, "members must differ for this to say something"
