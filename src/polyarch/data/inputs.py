@@ -71,8 +71,8 @@ def _npz(path: Path, shape: tuple[int, ...]) -> tuple[list[str], Array]:
     x = checked_inputs(x, f"{path}: {name}")
     if x.shape[1:] != shape:
         raise PolyarchError(
-            f"{path}: {name} holds {_said(x.shape[1:])}, but the model takes {_said(shape)}; give examples of"
-            " that shape"
+            f"{path}: {name} holds {_said(x.shape[1:])}, but the model takes {_said(shape)}; resize them to that "
+            "shape, or give a folder of images, which is scaled"
         )
     return _numbered(x), x
 
