@@ -32,8 +32,8 @@ Arrays = Mapping[str, Numbers]
 STEPS = (1, 2, 3, 5, 10, 20, 30, 50, 75, 100, 125, 150, 175, 200, 250, 300)
 """Steps after which estimators that need no look at validation data are judged."""
 SEEDS = "test_accuracy_seeds"
-POINTS = 30
-"""Of a loss over steps; each is the mean of the steps since the last."""
+SMOOTHED = 10
+"""Steps whose mean is a point of a loss over steps."""
 LOOKS: dict[str, tuple[type[Score], int, str]] = {
     "valid-accuracy": (ValidAccuracy, 0, "recalibrated"),
     "valid-loss": (ValidLoss, 0, "recalibrated"),
@@ -216,7 +216,7 @@ def losses_of_groups(losses: Numbers, truth: Numbers) -> Row:
     middle = (len(truth) - tenth) // 2
     groups = {"best": order[-tenth:], "middle": order[middle : middle + tenth], "all": order}
     finite = np.isfinite(losses.sum(1))
-    parts = np.array_split(np.arange(losses.shape[1]), min(POINTS, losses.shape[1]))
+    parts = np.array_split(np.arange(losses.shape[1]), max(1, losses.shape[1] // SMOOTHED))
     means = {name: losses[cells[finite[cells]]].mean(0) for name, cells in groups.items()}
     return {
         "steps": [int(part[-1]) + 1 for part in parts],

@@ -423,7 +423,7 @@ SECTIONS: tuple[tuple[str, str, Callable[[Found], str]], ...] = (
     (
         "Fig. 4.8: the best and the middle",
         "Mean training loss of all cells; and by how much that of the truly best tenth lies below that of the tenth "
-        "around the median. Means of the first and of the last thirtieth of the steps.",
+        "around the median. Means of the first ten and of the last ten steps.",
         gap_table,
     ),
 )
