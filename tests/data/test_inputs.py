@@ -112,7 +112,7 @@ def test_bad_npz(tmp_path):
 )
 def test_npz_of_another_shape(tmp_path, x, shape, found, expected):
     np.savez(tmp_path / "d.npz", x=np.zeros(x))
-    read_fails(tmp_path / "d.npz", shape, f"d.npz: x holds {found}, but the model takes {expected}; give")
+    read_fails(tmp_path / "d.npz", shape, f"d.npz: x holds {found}, but the model takes {expected}; resize")
 
 
 @pytest.mark.parametrize("place", [0, 1, 3])
