@@ -83,9 +83,25 @@ def test_weights_of_their_own_need_a_list(settings):
 # Networks.
 
 
-@pytest.mark.parametrize(("aggregation", "stem"), [("mean", "small"), ("sum", "large")])
-def test_contract(aggregation, stem):
-    check_space(Wiring(**SMALL, aggregation=aggregation, stem=stem), SHAPE, architectures=4)
+@pytest.mark.parametrize(
+    "settings", [{}, {"aggregation": "sum", "stem": "large"}, {"auxiliary": True}], ids=["mean", "sum", "auxiliary"]
+)
+def test_contract(settings):
+    check_space(Wiring(**SMALL, **settings), SHAPE, architectures=4)
+
+
+def test_an_auxiliary_classifier_speaks_in_training_alone():
+    space = Wiring(**SMALL, auxiliary=True)
+    supernet = make_supernet(space, SHAPE, (0, 1))
+    x, chain = images(2, 5), space.architecture([0] * 12)
+    assert [tuple(y.shape) for y in supernet.train().outputs(x, Hard(chain.choices))] == [(2, 5, 3)] * 2
+    assert len(supernet.eval().outputs(x, Hard(chain.choices))) == 1
+    plain = supernet.train().extract(chain, 1).train()
+    for one, other in zip(plain(x[1]), supernet.outputs(x, Hard(chain.choices)), strict=True):
+        assert torch.allclose(one, other[1], atol=1e-9)
+    assert space.cost(chain, SHAPE) == Wiring(**SMALL).cost(chain, SHAPE)
+    with pytest.raises(PolyarchError, match="stages above 1"):
+        Wiring(stages=1, auxiliary=True)
 
 
 class Residual(nn.Module):

@@ -21,6 +21,7 @@ from polyarch.distributions.listed import Listed
 from polyarch.errors import PolyarchError
 from polyarch.methods.base import Feed, FeedSpec, Info, Problem, State, gradients
 from polyarch.methods.recipe import Recipe
+from polyarch.settings import at_least
 from polyarch.spaces.base import Hard, PerExample, Space, View
 from polyarch.training import world
 from polyarch.training.judging import judged
@@ -59,6 +60,13 @@ class StochasticArchitectures(Recipe):
     """L2, on every weight (the released code)."""
     clip: float = 0.0
     """Gradients are scaled down to this norm; 0 is never."""
+
+    auxiliary: float = 0.1
+    """Weight of an auxiliary classifier's loss, where the space has one (the paper)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("auxiliary", self.auxiliary, 0)
 
     def check(self, space: Space) -> None:
         """Belief must be something that numbers between 0 and 1 can be turned into architectures by."""
@@ -108,9 +116,10 @@ class StochasticArchitectures(Recipe):
         """One step on the mean log-likelihood, every example (or the batch) under its own architecture."""
         batch = self.batch(problem, feed, "train")
         problem.supernet.train()
-        outputs = problem.supernet(batch.x, self._view(state, feed))
-        fit = world.mean(problem.likelihood.log_likelihood(outputs, batch.y))
-        self.move_weights(state, gradients(-fit, list(state.weights.values())), feed.rates["weights"])
+        outputs = problem.supernet.outputs(batch.x, self._view(state, feed))
+        fit, *towers = (world.mean(problem.likelihood.log_likelihood(output, batch.y)) for output in outputs)
+        objective = fit + self.auxiliary * sum(towers)
+        self.move_weights(state, gradients(-objective, list(state.weights.values())), feed.rates["weights"])
         examples = batch.y.shape[-1] * world.size()
         return Info({"log_likelihood": fit.detach()}, forward=examples, backward=examples)
 

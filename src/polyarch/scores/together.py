@@ -7,6 +7,7 @@ which is many times faster; on a CPU it gains nothing (`bench.candidates`), and 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -105,10 +106,10 @@ class _Step:
         assert candidate.likelihood is not None
         networks.train()
         self._networks, self._likelihood, self._tuning = networks, candidate.likelihood, tuning
-        self._batches = candidate.batches(tuning.batch_size)
-        first = next(self._batches)
-        self._next: Examples | None = first
-        self._batch = Examples(first.x.clone(), first.y.clone())
+        batches = candidate.batches(tuning.batch_size)
+        first = next(batches)
+        self._batches = chain([first], batches)
+        self._batch = Examples(first.x.clone(), first.y.clone())  # in a fixed place, for a captured step
         self._weights: list[Tensor] = list(networks.parameters())
         self._momenta = [torch.zeros_like(w, requires_grad=False) for w in self._weights]
         self._sums = [torch.zeros_like(m, dtype=torch.float64) for m in self._momenta] if measure else []
@@ -118,8 +119,7 @@ class _Step:
         self._run = CapturedStep(self._step, {str(k): tensor for k, tensor in enumerate(changed)}, captures)
 
     def __call__(self) -> Mapping[str, Tensor]:
-        batch = self._next or next(self._batches)
-        self._next = None
+        batch = next(self._batches)
         self._batch.x.copy_(batch.x)
         self._batch.y.copy_(batch.y)
         return self._run().metrics

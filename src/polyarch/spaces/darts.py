@@ -18,7 +18,6 @@ from functools import cached_property
 from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from polyarch.architecture import Architecture, Decision
@@ -28,7 +27,14 @@ from polyarch.settings import at_least, positive
 from polyarch.spaces.base import Space, one_hot
 from polyarch.spaces.choice import Choice, Dropout, DropPath, total
 from polyarch.spaces.cost import CostTable, choice_costs
-from polyarch.spaces.darts_operations import OPERATIONS, FactorizedReduce, Style, operation, relu_conv_norm
+from polyarch.spaces.darts_operations import (
+    OPERATIONS,
+    Auxiliary,
+    FactorizedReduce,
+    Style,
+    operation,
+    relu_conv_norm,
+)
 from polyarch.spaces.graph import Edge, Graph, Node
 from polyarch.spaces.kits import Batched, Kit, Plain
 from polyarch.spaces.supernets import Folded, chosen_module, sparse_picks
@@ -402,29 +408,6 @@ class Cell(nn.Module):
             assert value is not None
             values.append(value)
         return self.kit.cat(values[INPUTS:])
-
-
-class Auxiliary(nn.Module):
-    """A second classifier on the features of a middle layer, for training alone."""
-
-    def __init__(self, kit: Kit, channels: int, outputs: int) -> None:
-        """Two convolutions and a linear layer."""
-        super().__init__()
-        self.features = nn.Sequential(
-            OrderedDict(
-                conv1=kit.conv(channels, 128, 1), norm1=kit.norm(128), relu1=nn.ReLU(),
-                conv2=kit.conv(128, 768, 2), norm2=kit.norm(768), relu2=nn.ReLU(),
-            )
-        )  # fmt: skip
-        self.head = kit.linear(768, outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[batch, channels, height, width] -> [batch, outputs]."""
-        x = F.relu(x)
-        # DARTS's own windows overlap, and are made for images of 32 pixels a side; other sizes get as many.
-        x = F.avg_pool2d(x, 5, stride=3) if x.shape[2:] == (8, 8) else F.adaptive_avg_pool2d(x, 2)
-        answer: Tensor = self.head(self.features(x).flatten(1))
-        return answer
 
 
 class Network(nn.Module):

@@ -108,3 +108,26 @@ class FactorizedReduce(nn.Module):
         halves = [part.unflatten(1, (-1, self.channels)) for part in (self.even(x), self.odd(shifted))]
         answer: Tensor = self.norm(torch.cat(halves, 2).flatten(1, 2))
         return answer
+
+
+class Auxiliary(nn.Module):
+    """A second classifier on the features of a middle layer, for training alone."""
+
+    def __init__(self, kit: Kit, channels: int, outputs: int) -> None:
+        """Two convolutions and a linear layer."""
+        super().__init__()
+        self.features = nn.Sequential(
+            OrderedDict(
+                conv1=kit.conv(channels, 128, 1), norm1=kit.norm(128), relu1=nn.ReLU(),
+                conv2=kit.conv(128, 768, 2), norm2=kit.norm(768), relu2=nn.ReLU(),
+            )
+        )  # fmt: skip
+        self.head = kit.linear(768, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, channels, height, width] -> [batch, outputs]."""
+        x = F.relu(x)
+        # DARTS's own windows overlap, and are made for images of 32 pixels a side; other sizes get as many.
+        x = F.avg_pool2d(x, 5, stride=3) if x.shape[2:] == (8, 8) else F.adaptive_avg_pool2d(x, 2)
+        answer: Tensor = self.head(self.features(x).flatten(1))
+        return answer

@@ -33,6 +33,7 @@ from polyarch.settings import at_least, positive
 from polyarch.spaces.base import Hard, PerExample, Space, Supernet, View
 from polyarch.spaces.choice import scaled, total
 from polyarch.spaces.cost import Cost, CostTable
+from polyarch.spaces.darts_operations import Auxiliary
 from polyarch.spaces.graph import Edge, Graph, Node
 from polyarch.spaces.kits import Batched, Kit, Plain
 from polyarch.spaces.layers import BatchNorm
@@ -57,6 +58,8 @@ class Wiring(Space):
     """How many times wider everything is (the paper: 10)."""
     stem: Literal["small", "large"] = "small"
     """`small`: one 3x3 convolution; `large`: two of stride 2, for images of 100 pixels a side or more."""
+    auxiliary: bool = False
+    """Whether a second classifier helps training, on what the last stage begins with (the paper: yes)."""
     aggregation: Literal["mean", "sum"] = "mean"
     """What a row makes of the values it reads: their mean (the released code) or their sum (the paper's words)."""
     listed: int = 0
@@ -75,6 +78,8 @@ class Wiring(Space):
         super().__post_init__()
         positive(self, "stages", "nodes", "channels", "width")
         at_least("listed", self.listed, 0)
+        if self.auxiliary and self.stages == 1:
+            raise PolyarchError("an auxiliary classifier stands before the last of several stages; set stages above 1")
         if not 0 < self.link_probability < 1:
             raise PolyarchError(f"link_probability must be between 0 and 1, not {self.link_probability}")
         if self.has_own and not self.listed:
@@ -296,8 +301,8 @@ class Network(nn.Module):
             self.stages.append(nn.ModuleList(node(channels) for _ in range(space.nodes)))
         self.head = kit.linear(channels, shape.outputs)
 
-    def forward(self, x: Tensor, stages: Sequence[Rows], which: Which) -> Tensor:
-        """[batch, channels, height, width] -> [batch, outputs]."""
+    def forward(self, x: Tensor, stages: Sequence[Rows], which: Which) -> tuple[Tensor, Tensor]:
+        """[batch, channels, height, width] -> [batch, outputs], and what the last stage began with."""
         x = self.stem(x, which)
         for stage, (nodes, rows) in enumerate(zip(self.stages, stages, strict=True)):
             if stage:
@@ -307,8 +312,12 @@ class Network(nn.Module):
             for node, row in zip(nodes, rows[:-1], strict=True):  # the last row has no node
                 values.append(node(_read(values, row), which))
             x = _read(values, rows[-1])
-        answer: Tensor = self.head(torch.relu(x).mean((2, 3)))
-        return answer
+        return self.head(torch.relu(x).mean((2, 3))), values[0]
+
+
+def _auxiliary(space: Wiring, shape: TaskShape, kit: Kit) -> Auxiliary | None:
+    channels = space.channels * space.width * 2 ** (space.stages - 1)
+    return Auxiliary(kit, channels, shape.outputs) if space.auxiliary else None
 
 
 def _stem(space: Wiring, inputs: int, channels: int, kit: Kit) -> dict[str, nn.Module]:
@@ -354,9 +363,10 @@ class Wired(nn.Module):
         self.rows = _host_rows(space, architecture.choices)
         size = space.nodes + 1
         self.own = nn.ParameterList(torch.ones(size, size) for _ in self.rows if space.own_aggregation)
+        self.auxiliary = _auxiliary(space, shape, Plain())
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[batch, channels, height, width] -> [batch, outputs]."""
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """[batch, channels, height, width] -> [batch, outputs]; in training with what the auxiliary classifier says."""
         rows: Sequence[Rows] = self.rows
         if len(self.own):
             gates = [torch.sigmoid(own) for own in self.own]
@@ -364,8 +374,8 @@ class Wired(nn.Module):
                 [[(v, w * gate[r, v].view(1, 1)) for v, w in row] for r, row in enumerate(stage)]
                 for stage, gate in zip(self.rows, gates, strict=True)
             ]
-        answer: Tensor = self.network(x, rows, None)
-        return answer
+        answer, features = self.network(x, rows, None)
+        return (answer, self.auxiliary(features)) if self.training and self.auxiliary is not None else answer
 
 
 class WiringSupernet(Supernet):
@@ -382,6 +392,7 @@ class WiringSupernet(Supernet):
         self.space: Wiring = space
         self.shape, self.repeats = shape, repeats
         self.network = Network(space, shape, Batched(repeats))
+        self.auxiliary = _auxiliary(space, shape, Batched(repeats))
         size = space.nodes + 1
         shapes = [(repeats, space.listed, size, size)] * space.stages if space.own_aggregation else []
         self.own = nn.ParameterList(torch.ones(shape) for shape in shapes)
@@ -399,14 +410,19 @@ class WiringSupernet(Supernet):
 
     def forward(self, x: Tensor, view: View) -> Tensor:
         """See `Supernet.forward`."""
+        return self.outputs(x, view)[0]
+
+    def outputs(self, x: Tensor, view: View, kept: Mapping[str, Tensor] | None = None) -> tuple[Tensor, ...]:
+        """See `Supernet.outputs`."""
         if not isinstance(view, Hard | PerExample):
             raise PolyarchError(f"the space 'wiring' is not nested: it does not run under {type(view).__name__}")
         if isinstance(view.choices, tuple):
             stages, which = self._sparse(view.choices)
         else:
             stages, which = self._dense(view.choices, x.dtype)
-        found: Tensor = self.network(x.transpose(0, 1).flatten(1, 2), stages, which)
-        return found.unflatten(1, (self.repeats, -1)).transpose(0, 1)
+        answer, features = self.network(x.transpose(0, 1).flatten(1, 2), stages, which)
+        found = (answer, self.auxiliary(features)) if self.training and self.auxiliary is not None else (answer,)
+        return tuple(y.unflatten(1, (self.repeats, -1)).transpose(0, 1) for y in found)
 
     def _sparse(self, choices: Sequence[int]) -> tuple[Sequence[Rows], Which]:
         """Rows and place of a wiring that the host knows."""
