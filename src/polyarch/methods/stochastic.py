@@ -94,6 +94,8 @@ class StochasticArchitectures(Recipe):
 
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Fresh weights; what the space draws from."""
+        if self.per == "instance" and PerExample not in problem.supernet.views:
+            raise PolyarchError(f"networks of the space {problem.space.name!r} run no batch of several; set per=batch")
         self.start(problem, streams)
         source, device = problem.space.drawn_from(), problem.data["train"].y.device
         held = {"choices": source.choices} if isinstance(source, Listed) else {}
