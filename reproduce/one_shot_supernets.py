@@ -159,6 +159,9 @@ def baselines(known: Known) -> Iterator[Row]:
     ):
         measures = {name: getattr(found, name) for name in shown.MEASURES}
         yield {"kind": "baseline", "judge": judge, **{name: _ends(figure) for name, figure in measures.items()}}
+    for half, cells in halves(known.truth).items():
+        size = spearman(known.parameters[cells], known.truth[cells])
+        yield {"kind": "half", "half": half, "parameters": rounded(size), **trust(known.seeds[cells])}
 
 
 def _ends(figure: Figure) -> list[float | None]:
@@ -180,7 +183,15 @@ def judged(labels: Row, arrays: Arrays, known: Known) -> Iterator[Row]:
             "kendall": [rounded(kendall(column, known.truth)) for column in columns],
             "top10": [rounded(mean_of_best(column, known.truth)) for column in columns],
             "with_parameters": [rounded(spearman(column, known.parameters)) for column in columns],
+            **{half: [rounded(spearman(column[cells], known.truth[cells])) for column in columns]
+               for half, cells in halves(known.truth).items()},
         }  # fmt: skip
+
+
+def halves(truth: Numbers) -> dict[str, Numbers]:
+    """Places of the truly worse and of the truly better half of the cells."""
+    order = truth.argsort()
+    return {"worse_half": order[: len(order) // 2], "better_half": order[len(order) // 2 :]}
 
 
 def estimates(arrays: Arrays) -> Iterator[tuple[str, list[int], Numbers]]:

@@ -20,6 +20,7 @@ from reproduce.training_speed_tables import table as markdown_table
 
 MEASURES = ("spearman", "kendall", "top10", "with_parameters")
 DIGITS = {"spearman": 3, "kendall": 3, "top10": 2, "with_parameters": 3}
+HALVES = ("worse_half", "better_half")
 NOTHING = "–"
 TOLD_AT = 100
 """Minibatches after which the thesis's tables tell SoTL."""
@@ -169,6 +170,23 @@ def by_supernet(found: Found, measure: str) -> str:
         by_method = dict(zip(METHODS, values, strict=False))  # some are told of single-path alone
         lines.append([f"thesis, CIFAR-10: {name}", *(by_method.get(method, NOTHING) for method in methods)])
     return markdown_table(["estimator", *methods], lines)
+
+
+def halves_table(found: Found) -> str:
+    """Where the correlation comes from: the worse and the better half of the cells, each by itself."""
+    estimators = (("sotl", TOLD_AT), ("valid-accuracy", 0))
+    lines = []
+    for method in methods_of(found):
+        labels = {"method": method, "rate": own_rate(method), "batch": BATCHES[0]}
+        told_ = [
+            _told(at(found, half, estimator, step, **labels), 3) for estimator, step in estimators for half in HALVES
+        ]
+        lines.append([method, *told_])
+    rows = {half: found.having(kind="half", half=half)[0] for half in HALVES}
+    for label, name in (("parameter count", "parameters"), ("between two seeds of the truth", "agreement")):
+        lines.append([label, *[_plain(rows[half][name], 3) for half in HALVES] * len(estimators)])
+    head = [f"{name}: {half.replace('_', ' ')}" for name in ("SoTL, 100 steps", "ValAcc") for half in HALVES]
+    return markdown_table(["supernet", *head], lines)
 
 
 def sums_table(found: Found) -> str:
@@ -397,6 +415,11 @@ SECTIONS: tuple[tuple[str, str, Callable[[Found], str]], ...] = (
         partial(by_supernet, measure="spearman"),
     ),
     ("Table 4.1: top 10, by supernet", "The same; test accuracy in per cent.", partial(by_supernet, measure="top10")),
+    (
+        "Where the correlation comes from",
+        "Spearman with the truth among the truly worse and the truly better half of the cells, each by itself.",
+        halves_table,
+    ),
     (
         "Table 4.5: Spearman with parameter count, by supernet",
         "The same estimators, as judges of size.",

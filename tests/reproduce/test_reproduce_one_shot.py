@@ -322,6 +322,13 @@ def test_best_against_middle(supernets):
     assert (few["steps"], few["best"]) == ([3], [1])
 
 
+def test_halves_are_of_the_truth(supernets):
+    found = supernets.halves(np.array([3.0, 1, 5, 2, 4]))
+    assert {half: sorted(places.tolist()) for half, places in found.items()} == {
+        "worse_half": [1, 3], "better_half": [0, 2, 4]
+    }  # fmt: skip
+
+
 def test_ceiling_is_what_a_perfect_judge_has(supernets):
     random = np.random.default_rng(0)
     worth = random.normal(size=5000)
