@@ -17,7 +17,7 @@ from polyarch.runs import search as searching
 from polyarch.runs.run import read_history
 from polyarch.runs.search import resume
 
-LONGER = (*SPIRALS, *SMALL, "--set", "epochs=1500", "--set", "stop=never")
+LONGER = (*SPIRALS, *SMALL, "--set", "epochs=500", "--set", "stop=never")
 """A search of a few seconds: long enough to be caught in the act."""
 
 
@@ -332,7 +332,14 @@ def test_a_search_that_diverges_later_keeps_what_it_measured(tmp_path, monkeypat
 
 
 def started(*arguments) -> subprocess.Popen:
-    return subprocess.Popen([POLYARCH, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    """A process that Control-C reaches, also where the tests themselves run in the background and ignore it."""
+    return subprocess.Popen(
+        [POLYARCH, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 def caught_learning(out: Path, *arguments) -> subprocess.Popen:
