@@ -45,7 +45,7 @@ def test_architectures_are_drawn_from_the_space(images, listed):
     space = Wiring(**SMALL, listed=listed, link_probability=0.3)
     method = StochasticArchitectures(**QUICK)
     _, state, _ = prepare(method, space, images, standardised(images), 1)
-    numbers = torch.rand(1, 20_000, *(() if listed else (12,)), generator=torch.Generator().manual_seed(0))
+    numbers = torch.rand(1, 20_000, 12, generator=torch.Generator().manual_seed(0))
     view = method._view(state, Feed({}, {"uniform": numbers}, {}))
     assert isinstance(view, PerExample)
     drawn = view.choices[0]

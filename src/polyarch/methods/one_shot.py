@@ -26,7 +26,7 @@ from polyarch.methods.sharing import WeightSharing, loss
 from polyarch.settings import at_least, positive
 from polyarch.spaces.base import Hard, Space
 from polyarch.training import world
-from polyarch.training.judging import judged
+from polyarch.training.judging import best_judged, judged_on_average
 from polyarch.training.optimisers import momentum_buffers
 from polyarch.training.snapshots import Snapshot
 from polyarch.training.streams import Streams
@@ -156,20 +156,13 @@ class OneShot(WeightSharing):
         assert first is not None
         return first
 
-    @torch.no_grad()
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
         """The mean over a few architectures of the prior, with the shared weights; always the same ones."""
-        drawn = problem.prior.sample(JUDGED, torch.Generator().manual_seed(0))
-        found = [judged(problem, Hard(row.expand(problem.repeats, -1)), split) for row in drawn]
-        return {name: torch.stack([one[name] for one in found]).mean(0) for name in found[0]}
+        return judged_on_average(problem, problem.prior.sample(JUDGED, torch.Generator().manual_seed(0)), split)
 
-    @torch.no_grad()
     def preferred(self, problem: Problem, state: State) -> Tensor:
         """Of a few architectures of the prior, the one that fits validation data best with the shared weights."""
-        drawn = problem.prior.sample(COMPARED, torch.Generator().manual_seed(1))
-        split = "valid" if "valid" in problem.data else "train"
-        found = [judged(problem, Hard(row.expand(problem.repeats, -1)), split)["objective"] for row in drawn]
-        return drawn[torch.stack(found).argmax(0)]
+        return best_judged(problem, problem.prior.sample(COMPARED, torch.Generator().manual_seed(1)))
 
     def watch(self, problem: Problem, state: State) -> dict[str, Tensor]:
         """Nothing: the mode of a prior tells nothing of a search."""

@@ -24,7 +24,7 @@ from polyarch.methods.recipe import Recipe
 from polyarch.settings import at_least
 from polyarch.spaces.base import Hard, PerExample, Space, View
 from polyarch.training import world
-from polyarch.training.judging import judged
+from polyarch.training.judging import best_judged, judged_on_average
 from polyarch.training.optimisers import momentum_buffers
 from polyarch.training.streams import Streams
 
@@ -85,8 +85,8 @@ class StochasticArchitectures(Recipe):
     def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
         """How images are changed, and numbers that architectures are made from inside the step."""
         count = self.feeds(problem)["train"].size if self.per == "instance" else 1
-        own = () if isinstance(problem.space.drawn_from(), Listed) else (len(problem.space.decisions),)
-        return super().draw(problem, streams) | {"uniform": torch.rand(count, *own, generator=streams["architecture"])}
+        uniform = torch.rand(count, len(problem.space.decisions), generator=streams["architecture"])
+        return super().draw(problem, streams) | {"uniform": uniform}
 
     def rates(self, epoch: int) -> dict[str, float]:
         """See `Method.rates`."""
@@ -126,8 +126,10 @@ class StochasticArchitectures(Recipe):
         return Info({"log_likelihood": fit.detach()}, forward=examples, backward=examples)
 
     def _view(self, state: State, feed: Feed) -> View:
-        """Where uniform numbers fall on the cumulated probabilities of belief."""
+        """Where uniform numbers fall on the cumulated probabilities of belief; a list needs one number alone."""
         uniform = feed.draws["uniform"] if self.per == "batch" else world.share(feed.draws["uniform"], 1)
+        if "choices" in state.belief:
+            uniform = uniform[..., 0]
         probs = state.belief["logits"].softmax(-1)  # [repeats, listed] or [repeats, decisions, longest]
         edges = probs.cumsum(-1)[..., :-1].unsqueeze(1)
         chosen = (uniform.unsqueeze(-1) > edges).sum(-1)  # [repeats, n] or [repeats, n, decisions]
@@ -136,20 +138,13 @@ class StochasticArchitectures(Recipe):
             chosen = state.belief["choices"].gather(1, chosen.unsqueeze(-1).expand(-1, -1, width))
         return PerExample(chosen) if self.per == "instance" else Hard(chosen[:, 0])
 
-    @torch.no_grad()
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
         """The mean over a few architectures, with the shared weights and statistics; always the same ones."""
-        drawn = self._some(problem, state, JUDGED)
-        found = [judged(problem, Hard(row.expand(problem.repeats, -1)), split) for row in drawn]
-        return {name: torch.stack([one[name] for one in found]).mean(0) for name in found[0]}
+        return judged_on_average(problem, self._some(problem, state, JUDGED), split)
 
-    @torch.no_grad()
     def preferred(self, problem: Problem, state: State) -> Tensor:
         """Of a few architectures, the one that fits validation data best."""
-        drawn = self._some(problem, state, COMPARED)
-        split = "valid" if "valid" in problem.data else "train"
-        found = [judged(problem, Hard(row.expand(problem.repeats, -1)), split)["objective"] for row in drawn]
-        return drawn[torch.stack(found).argmax(0)]
+        return best_judged(problem, self._some(problem, state, COMPARED))
 
     def _some(self, problem: Problem, state: State, count: int) -> Tensor:
         """The first of the list, or as many draws: [count or fewer, decisions]."""

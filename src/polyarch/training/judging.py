@@ -24,3 +24,16 @@ def judged(problem: Problem, view: Hard | Soft, split: str) -> dict[str, Tensor]
         measured += problem.likelihood.measured(outputs, batch.y).sum(-1)
     mean = fit / count
     return {"objective": mean, "log_likelihood": mean, problem.likelihood.measure: measured / count}
+
+
+def judged_on_average(problem: Problem, architectures: Tensor, split: str) -> dict[str, Tensor]:
+    """What architectures [n, decisions] are worth in the mean, with the shared weights."""
+    found = [judged(problem, Hard(row.expand(problem.repeats, -1)), split) for row in architectures]
+    return {name: torch.stack([one[name] for one in found]).mean(0) for name in found[0]}
+
+
+def best_judged(problem: Problem, architectures: Tensor) -> Tensor:
+    """Each repeat's best of architectures [n, decisions], by validation data, else by training data: [repeats, ...]."""
+    split = "valid" if "valid" in problem.data else "train"
+    found = [judged(problem, Hard(row.expand(problem.repeats, -1)), split)["objective"] for row in architectures]
+    return architectures[torch.stack(found).argmax(0)]
