@@ -115,9 +115,9 @@ class Residual(nn.Module):
         x = self.n.stem(x, None)
         for stage, nodes in enumerate(self.n.stages):
             if stage:
-                x = self.n.transitions[stage - 1](x, None)
+                x = self.n.transitions[stage - 1](x.relu(), None)
             for first, second in zip(nodes[::2], nodes[1::2], strict=True):
-                x = x + second(first(x, None), None)
+                x = x + second(first(x.relu(), None).relu(), None)
         return self.n.head(x.relu().mean((2, 3)))
 
 
@@ -135,8 +135,9 @@ def test_rows_of_a_mean_sum_to_one():
     space = Wiring(**SMALL)
     supernet = make_supernet(space, SHAPE, (0,))
     stages, _ = supernet._dense(torch.randint(2, (1, 7, 12)), torch.float64)
-    for row in (row for stage in stages for row in stage):
-        assert torch.allclose(sum(weight for _, weight in row), torch.ones(1, 7, dtype=torch.float64))
+    for weights in stages:
+        assert torch.allclose(weights.sum(-1), torch.ones(7, 1, 4, dtype=torch.float64))
+        assert torch.equal(weights, weights.tril())
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -237,6 +237,11 @@ class Space(ABC):
             )
         return uniform.argsort(-1).transpose(1, 2)
 
+    @property
+    def drops(self) -> bool:
+        """Whether its networks have dropout that predictions draw as well, so that every pass is another member."""
+        return False
+
     def drawn_from(self) -> Distribution:
         """What random architectures are drawn from where nothing is believed yet; by default every one is as likely."""
         from polyarch.distributions.priors import uniform

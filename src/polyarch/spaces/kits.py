@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from polyarch.spaces.layers import BatchNorm, Conv2d, FoldedLinear, Statistics
+from polyarch.spaces.layers import BatchNorm, Conv2d, Dropout, FoldedLinear, Statistics
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,10 @@ class Plain:
     def linear(self, inputs: int, outputs: int) -> nn.Module:
         """A linear layer on [batch, inputs]."""
         return nn.Linear(inputs, outputs)
+
+    def dropout(self, rate: float) -> nn.Module:
+        """Dropout of single features."""
+        return nn.Dropout(rate)
 
     def cat(self, parts: Sequence[Tensor]) -> Tensor:
         """Channels side by side."""
@@ -78,6 +82,10 @@ class Batched:
     def linear(self, inputs: int, outputs: int) -> nn.Module:
         """See `Plain.linear`."""
         return FoldedLinear(self.repeats, inputs, outputs)
+
+    def dropout(self, rate: float) -> nn.Module:
+        """See `Plain.dropout`; every repeat draws its own."""
+        return Dropout(rate)
 
     def cat(self, parts: Sequence[Tensor]) -> Tensor:
         """See `Plain.cat`; within each repeat."""

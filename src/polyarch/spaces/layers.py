@@ -111,6 +111,26 @@ class FoldedLinear(nn.Module):
         return torch.baddbmm(self.bias.unsqueeze(1), x, self.weight.transpose(1, 2)).transpose(0, 1).flatten(1)
 
 
+class Dropout(nn.Module):
+    """Dropout of single features, [batch, repeats * channels, h, w]; every repeat by its own generator."""
+
+    generators: Sequence[torch.Generator] = ()
+    """One a repeat. Where there are none for the device, that device's own chance is taken."""
+
+    def __init__(self, rate: float) -> None:
+        """Takes the probability of a feature to become 0."""
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What stays is as much larger; in evaluation all of it, as it is."""
+        if not self.training or not self.generators or self.generators[0].device.type != x.device.type:
+            return F.dropout(x, self.rate, self.training)
+        shape = (len(x), x.shape[1] // len(self.generators), *x.shape[2:])
+        drawn = [torch.rand(shape, generator=generator, device=x.device) for generator in self.generators]
+        return x * (torch.cat(drawn, 1) >= self.rate) / (1 - self.rate)
+
+
 class BatchNorm(nn.Module):
     """The one batch norm of the library: every repeat's own, alike on one rank and on many.
 

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from polyarch.data.task import Classification, Likelihood, Standardise
 from polyarch.errors import PolyarchError
 from polyarch.spaces.base import All, Hard, Supernet
+from polyarch.spaces.layers import Dropout
 from polyarch.uncertainty.predictive import Predictive
 
 
@@ -55,7 +56,26 @@ class Within(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[n, ...] -> [members, n, outputs]."""
         repeat = x.unsqueeze(0)
-        return torch.stack([_lean(partial(self.supernet, view=view), repeat).squeeze(0) for view in self.views])
+        members = [partial(self._member, number) for number in range(len(self.views))]
+        return torch.stack([_lean(member, repeat).squeeze(0) for member in members])
+
+    def _member(self, number: int, x: Tensor) -> Tensor:
+        """What one says; with dropout, under a draw of it that is the member's own and the same whenever it is asked.
+
+        So the gradient of an attack is that of what is attacked.
+        """
+        if not self.supernet.space.drops:
+            return self._run(number, x)
+        dropouts = [module.train() for module in self.supernet.modules() if isinstance(module, Dropout)]
+        self.supernet.draw_from([torch.Generator(x.device).manual_seed(number)])
+        output = self._run(number, x)
+        for dropout in dropouts:
+            dropout.eval()
+        return output
+
+    def _run(self, number: int, x: Tensor) -> Tensor:
+        output: Tensor = self.supernet(x, self.views[number])
+        return output
 
 
 @final

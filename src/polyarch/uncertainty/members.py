@@ -40,9 +40,14 @@ def members_of(space: Space, belief: Distribution, count: int | None, generator:
     Args:
         space: of the architectures.
         belief: about them, of one repeat.
-        count: how many; by default `FEW`, or all where there are fewer.
+        count: how many; by default `FEW`, or all where there are fewer. With dropout there are always as many as asked
+            for, since every draw of it is another member.
         generator: of the draws.
     """
+    if space.drops:
+        count = FEW if count is None else count
+        at_least("members", count, 1)
+        return Members(belief.sample(count, generator), torch.full((count,), 1 / count))
     there_are = belief.choices.shape[-2] if isinstance(belief, Listed) else space.count()
     if count is not None:
         at_least("members", count, 1)
