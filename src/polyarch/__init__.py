@@ -6,7 +6,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from polyarch import blackbox, data, distributions, methods, ranking, scores, selection, spaces, tables, uncertainty
+    from polyarch import (
+        blackbox,
+        data,
+        diagnostics,
+        distributions,
+        methods,
+        ranking,
+        scores,
+        selection,
+        spaces,
+        tables,
+        uncertainty,
+    )
     from polyarch.architecture import Architecture, Decision
     from polyarch.errors import PolyarchError
     from polyarch.runs.run import Run, open_best, open_run
@@ -24,6 +36,7 @@ __all__ = [
     "Run",
     "blackbox",
     "data",
+    "diagnostics",
     "distributions",
     "methods",
     "open_best",

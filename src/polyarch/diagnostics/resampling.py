@@ -1,0 +1,38 @@
+"""What the bootstrap says of a number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from polyarch.ranking.statistics import INSIDE, RESAMPLES, Figure, Numbers
+from polyarch.settings import at_least
+
+
+def resampled(
+    measure: Callable[..., float | None], *samples: Numbers, resamples: int = RESAMPLES, seed: int = 0
+) -> Figure:
+    """A number and its interval: the percentiles of bootstrap resamples that hold 95 % of them.
+
+    Args:
+        measure: of as many samples; None where it is not defined.
+        samples: [n, ...] each, resampled along the first axis, every one by itself.
+        resamples: how many.
+        seed: of the resampling.
+
+    Returns:
+        No interval where the number, or more than half of the resamples, are not defined.
+    """
+    at_least("resamples", resamples, 1)
+    chance = np.random.default_rng(seed)
+
+    def again() -> float | None:
+        return measure(*(sample[chance.integers(len(sample), size=len(sample))] for sample in samples))
+
+    value = measure(*samples)
+    known = [number for number in (again() for _ in range(resamples)) if number is not None]
+    if value is None or 2 * len(known) < resamples:
+        return Figure(value)
+    low, high = np.percentile(known, INSIDE)
+    return Figure(value, float(low), float(high))
