@@ -2,6 +2,7 @@
 
 import csv
 import io
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ import torch
 from commandline import SMALL, SPIRALS, cli, refused
 from PIL import Image
 from sklearn.metrics import roc_auc_score, roc_curve
+from torch.nn.modules.module import register_module_forward_hook
 
 import polyarch as pa
+from polyarch.data.task import Standardise
 from polyarch.training.streams import Streams
 from polyarch.uncertainty import pgd, threshold_for_risk
 
@@ -60,6 +63,18 @@ def said_by(ensemble, x):
     return mean, scores
 
 
+def area(probs, target):
+    """Under risk against coverage: at every threshold, what is kept and how much of it is wrong."""
+    confidence, predicted = probs.max(-1)
+    found, before = 0.0, 0.0
+    for threshold in confidence.unique().flip(0):
+        kept = confidence >= threshold
+        coverage = kept.double().mean().item()
+        found += (coverage - before) * (predicted != target)[kept].double().mean().item()
+        before = coverage
+    return found
+
+
 def check_told(found, inside, outside):
     for name in SCORES:
         y = np.r_[np.zeros(len(inside[name])), np.ones(len(outside[name]))]
@@ -97,6 +112,9 @@ def test_uncertainty_other_data_and_attack(which, tmp_path, request):
     assert mixture["mutual_information"] == pytest.approx(scores["mutual_information"].mean().item(), abs=1e-9)
     assert mixture["expected_entropy"] == pytest.approx(mixture["entropy"] - mixture["mutual_information"])
     assert mixture["mutual_information"] > 0
+    assert mixture["aurc"] == pytest.approx(area(probs, split.y))
+    with torch.no_grad():
+        assert found["metrics"]["selected"]["aurc"] == pytest.approx(area(run.model()(split.x).softmax(-1), split.y))
 
     assert (found["ood"]["data"], found["ood"]["examples"]) == (str(tmp_path / "noise.npz"), 50)
     x = torch.from_numpy(np.load(tmp_path / "noise.npz")["x"])
@@ -110,6 +128,7 @@ def test_uncertainty_other_data_and_attack(which, tmp_path, request):
     assert found["attack"]["accuracy"] == pytest.approx((attacked.argmax(-1) == split.y).double().mean().item())
     assert found["attack"]["accuracy"] < mixture["accuracy"]
     assert found["attack"]["log_likelihood"] < mixture["log_likelihood"]
+    assert found["attack"]["aurc"] == pytest.approx(area(attacked, split.y), abs=1e-4)
     check_told(found["attack"], scores, under)
 
 
@@ -118,8 +137,90 @@ def test_for_people(digits, tmp_path):
     said = cli("evaluate", digits, "--ood", tmp_path / "noise.npz", *PGD)
     assert said.code == 0
     assert said.err == ""
-    for shown in ("mutual inf.", "AUROC", "FPR95", "noticed by", "under pgd (budget 0.125, 2 step(s) of 0.0625)"):
+    for shown in (
+        "AURC",
+        "mutual inf.",
+        "AUROC",
+        "FPR95",
+        "noticed by",
+        "under pgd (budget 0.125, 2 step(s) of 0.0625)",
+    ):
         assert shown in said.out
+
+
+def passed(*arguments):
+    """What a command says in JSON, and how many examples networks were given for it."""
+    given = []
+
+    def note(module, inputs, output):
+        if isinstance(module, Standardise):  # in front of every network and mixture
+            given.append(len(inputs[0]))
+
+    hook = register_module_forward_hook(note)
+    try:
+        return cli(*arguments, "--json").json, sum(given)
+    finally:
+        hook.remove()
+
+
+@pytest.mark.parametrize("which", ["digits", "cells"])
+def test_every_example_is_passed_once(which, tmp_path, request):
+    folder = request.getfixturevalue(which)
+    x = pa.open_run(folder).task().test.x
+    np.savez(tmp_path / "other.npz", x=x[:20].numpy())
+    plain, at_least = passed("evaluate", folder)
+    assert set(plain["metrics"]) == {"selected", "ensemble", *(["unpruned"] if which == "digits" else [])}
+    if which == "digits":
+        assert at_least == 3 * len(x)
+    _, with_other = passed("evaluate", folder, "--ood", tmp_path / "other.npz", "--figure", tmp_path / "all.png")
+    assert with_other == at_least + 20
+    _, attacked = passed("evaluate", folder, *PGD)
+    assert attacked == at_least + 2 * len(x) + len(x)  # two steps, and then what is said of where they lead
+
+
+def drawn(file):
+    """The texts of an SVG file."""
+    return ["".join(text.itertext()) for text in ElementTree.parse(file).iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_a_figure_shows_what_is_printed(digits, tmp_path):
+    np.savez(tmp_path / "noise.npz", x=np.random.default_rng(0).integers(0, 17, (20, 1, 8, 8), dtype=np.uint8))
+    asked = ("evaluate", digits, "--ood", tmp_path / "noise.npz", *PGD)
+    found = cli(*asked, "--figure", tmp_path / "all.svg", "--json").json
+    assert found == cli(*asked, "--json").json
+    shown = drawn(tmp_path / "all.svg")
+    for row, name in (("selected", "selected network"), ("ensemble", "mixture")):
+        assert f"{name}, AURC {found['metrics'][row]['aurc']:.4f}" in shown
+        assert any(text.startswith(f"ECE {found['metrics'][row]['ece']:.3f};") for text in shown)
+    assert "test data (359)" in shown
+    assert f"noise.npz (20), AUROC {found['ood']['mutual_information']['auroc']:.3f}" in shown
+    assert f"under pgd (359), AUROC {found['attack']['mutual_information']['auroc']:.3f}" in shown
+
+    said = cli("evaluate", digits, "--figure", tmp_path / "plain.svg")
+    assert (said.code, said.err) == (0, "")
+    assert "AURC" in said.out
+    assert len([text for text in drawn(tmp_path / "plain.svg") if text.startswith(("right (", "wrong ("))]) == 2
+    assert cli("evaluate", digits, "--figure", tmp_path / "plain.png").code == 0
+    with Image.open(tmp_path / "plain.png") as image:
+        assert image.format == "PNG"
+        assert len(np.unique(np.asarray(image.convert("L")))) > 20, "it is empty"
+
+
+def test_a_figure_of_one_network_has_no_mixture(tmp_path):
+    out = tmp_path / "run"
+    fixed = ("--method", "fixed-depth", "--set", "epochs=1")
+    assert cli("search", *SPIRALS, *SMALL, *fixed, "--out", out).code == 0
+    assert cli("evaluate", out, "--figure", tmp_path / "one.svg").code == 0
+    shown = " ".join(drawn(tmp_path / "one.svg"))
+    assert "selected network, AURC" in shown
+    assert "mixture" not in shown
+    assert "mutual information" not in shown
+
+
+def test_figures_that_cannot_be_are_refused(digits, tmp_path):
+    refused("evaluate", digits, "--figure", tmp_path / "all.pdf", says=("all.pdf", ".png or .svg"))
+    refused("evaluate", digits, "--figure", tmp_path / "none" / "all.png", says=("no folder", "make it first"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_budget_is_a_fraction_or_a_number(digits):
@@ -186,7 +287,8 @@ def test_numbers_to_predict_have_no_such_uncertainty(tmp_path):
     assert cli("search", *data, *SMALL, "--set", "epochs=1", "--out", out).code == 0
     assert "ensemble" in cli("evaluate", out, "--json").json["metrics"]
     assert cli("evaluate", out).code == 0
-    refused("evaluate", out, "--ood", tmp_path / "line.npz", says="for classification")
+    refused("evaluate", out, "--ood", tmp_path / "line.npz", says="--ood is for classification")
+    refused("evaluate", out, "--figure", tmp_path / "all.png", says="--figure is for classification")
     refused("predict", out, "--inputs", tmp_path / "line.npz", "--risk", 0.1, says="for classification")
 
 

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from polyarch.data import Classification, load
+from polyarch.data.names import Digits
+from polyarch.data.published import FashionMnist
 
 
 def test_digits_are_images_or_vectors():
@@ -15,6 +17,11 @@ def test_digits_are_images_or_vectors():
     assert task.name == "digits"
     assert task.classes == tuple("0123456789")
     assert load("digits", flat=True).input_shape == (64,)
+
+
+def test_white_of_digits_is_what_their_source_says():
+    assert load("digits").train.x.max() == Digits.highest_byte == 16
+    assert FashionMnist.highest_byte == 255
 
 
 def test_spirals_follow_the_definition_without_noise():

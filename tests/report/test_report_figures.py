@@ -9,10 +9,11 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from polyarch.report import drawing, figures, prediction_figures, time_figures, words
+from polyarch.report import drawing, figures, prediction_figures, time_figures, uncertainty_figures, words
 from polyarch.report.evidence import Course
 from polyarch.report.pictures import picked
-from polyarch.uncertainty import reliability
+from polyarch.uncertainty import Predictive, reliability, risk_coverage
+from polyarch.uncertainty.coverage import errors_last
 
 
 def texts(svg):
@@ -104,6 +105,102 @@ def test_options_with_long_names():
 def test_reliability_of_a_single_example():
     diagram = reliability(torch.tensor([[0.9, 0.1]]).log(), torch.tensor([0]))
     assert "ECE 0.1" in texts(prediction_figures.reliability([("one", "ECE 0.1", diagram)], "examples"))
+
+
+def risk_of(*correct):
+    """The curve of answers that become less sure from one to the next."""
+    return risk_coverage(torch.arange(len(correct), 0, -1), torch.tensor(correct))
+
+
+def test_risk_begins_where_there_is_something_to_see():
+    def percentages(*correct):
+        lines = [uncertainty_figures.Risk("a", drawing.BLUE, [risk_of(*correct)])]
+        return [t for t in texts(uncertainty_figures.risks(lines)) if t.endswith("\u202f%")][:5]
+
+    thin = "\u202f"
+    assert percentages(False) == [f"{p}{thin}%" for p in (0, 25, 50, 75, 100)]
+    assert percentages(*[True] * 9, False) == [f"{p}{thin}%" for p in (80, 85, 90, 95, 100)]
+    assert percentages(*[True] * 99, False) == [f"{p}{thin}%" for p in (80, 85, 90, 95, 100)]
+    assert percentages(*[True] * 70, *[False] * 30) == [f"{p}{thin}%" for p in (60, 70, 80, 90, 100)]
+    assert percentages(True, True) == [f"{p}{thin}%" for p in (0, 25, 50, 75, 100)]
+
+
+def test_risk_of_many_examples_and_of_equally_sure_ones():
+    random = torch.Generator().manual_seed(0)
+    right = torch.rand(50_000, generator=random) < 0.8
+    many = [
+        uncertainty_figures.Risk(
+            "many", drawing.GREEN, [risk_coverage(torch.rand(50_000, generator=random), right)] * 3
+        ),
+        uncertainty_figures.Risk("equal", drawing.BLUE, [risk_coverage(torch.ones(50_000), right)]),
+        uncertainty_figures.Risk("ideal", drawing.MUTED, [errors_last(right)], is_ideal=True),
+    ]
+    svg = uncertainty_figures.risks(many)
+    assert len(svg) < 150_000
+    assert [text for text in texts(svg) if text in ("many", "equal", "ideal")] == ["many", "equal", "ideal"]
+
+
+def mixture(information, right=None):
+    """A mixture of two classes with this mutual information, which predicts class 0."""
+    n = len(information)
+    zeros = torch.zeros(n)
+    said = Predictive(torch.tensor([[0.7, 0.3]]).log().expand(n, 2), zeros, zeros, torch.tensor(information))
+    return said, torch.zeros(n, dtype=torch.int64) if right is None else 1 - torch.tensor(right).long()
+
+
+def test_right_and_wrong_answers():
+    said, target = mixture([0.1, 0.2, 0.3, 0.4], [True, False, True, False])
+    right, wrong = uncertainty_figures.right_and_wrong(said, target)
+    assert (right.label, wrong.label) == ("right (2)", "wrong (2), AUROC 0.750")
+    assert (right.information.tolist(), wrong.information.tolist()) == (
+        pytest.approx([0.1, 0.3]),
+        pytest.approx([0.2, 0.4]),
+    )
+    for all_alike, name in ((True, "right (4)"), (False, "wrong (4)")):
+        [kind] = uncertainty_figures.right_and_wrong(*mixture([0.1, 0.2, 0.3, 0.4], [all_alike] * 4))
+        assert kind.label == name
+
+
+@pytest.mark.parametrize("values", [[0.3], [0.0, 0.5], [1e-9, 2e-5], [0.2] * 5, list(np.geomspace(1e-8, 2, 500))])
+def test_histograms_of_any_mutual_information(values):
+    kind = uncertainty_figures.Kind("x" * 60, drawing.BLUE, torch.tensor(values, dtype=torch.float64))
+    found = texts(uncertainty_figures.information([kind, kind]))
+    assert f"{'x' * 23}… ({len(values)})" in found
+    assert "mutual information, nats" in found
+    assert [t for t in found if re.fullmatch(r"[\d.]+", t)] or len(set(values)) < 3
+
+
+def test_members_that_agree_are_not_drawn():
+    assert not uncertainty_figures.disagrees(torch.tensor([0.0, 1e-6]))
+    assert uncertainty_figures.disagrees(torch.tensor([0.0, 1e-3]))
+
+
+@pytest.mark.parametrize(
+    ("information", "others", "kinds"),
+    [
+        ([0.1, 0.2], {}, ["right (1)", "wrong (1), AUROC 1.000"]),
+        ([0.1, 0.2], {"pigs": [0.15, 0.3, 0.4]}, ["test data (2)", "pigs (3), AUROC 0.833"]),
+        (
+            [0.0, 0.0],
+            {"pigs": [0.3], "cows": [0.0]},
+            ["test data (2)", "pigs (1), AUROC 1.000", "cows (1), AUROC 0.500"],
+        ),
+        ([0.0, 0.0], {"pigs": [0.0]}, []),
+    ],
+)
+def test_an_evaluation_in_one_file(information, others, kinds):
+    said, target = mixture(information, [True, False])
+    outside = {name: mixture(values)[0] for name, values in others.items()}
+    svg = uncertainty_figures.draw_evaluation(said, said, target, outside, "svg")
+    assert svg == uncertainty_figures.draw_evaluation(said, said, target, outside, "svg")
+    found = ["".join(e.itertext()) for e in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+    assert [text for text in found if re.match(r"(right|wrong|test data|pigs|cows) \(", text)] == kinds
+    # Both answers are equally sure, so half of what is answered is wrong, however much that is.
+    assert "mixture, AURC 0.5000" in found
+    assert "errors of the mixture last, 0.2500" in found
+    assert len([text for text in found if text == "confidence"]) == 2
+    alone = uncertainty_figures.draw_evaluation(said, None, target, {}, "png")
+    assert alone.startswith(b"\x89PNG")
 
 
 def test_images_of_probabilities():

@@ -2,18 +2,23 @@
 
 import re
 import shlex
+import shutil
 from dataclasses import replace
 
 import pytest
+import torch
 from rewriting import rewritten
+from sklearn.metrics import roc_auc_score
 
 import polyarch as pa
+from polyarch.data.task import Split
 from polyarch.errors import PolyarchError
 from polyarch.report import words, write_report, write_summary_report
+from polyarch.runs.files import write_json
 from polyarch.runs.run import Run
 from polyarch.testing.toy import EnumeratedElbo, Lines, toy_task
 
-DEPTH_SEARCH = ["table", "belief", "course", "curves", "calibration"]
+DEPTH_SEARCH = ["table", "belief", "course", "curves", "calibration", "uncertainty"]
 
 
 def sections(text):
@@ -48,6 +53,51 @@ def test_images(digits, digits_fixed):
     assert f"{accuracy:.1f}\u202f%" in text
     assert "test log-likelihood, nats per example" in text
     assert "entropy of belief, nats</text>" in text
+
+
+def test_risk_and_disagreement_are_those_of_the_run(digits):
+    text = read(write_report(digits.run, digits.task))
+    [section] = re.findall(r'<section id="uncertainty">(.*?)</section>', text, flags=re.S)
+    ensemble, test = digits.run.ensemble(), digits.task.test
+    with torch.no_grad():
+        members = ensemble.members(test.x).double().softmax(-1)
+        network = digits.run.model()(test.x).double().softmax(-1)
+    mixture = torch.einsum("m,mnc->nc", ensemble.weights.double(), members)
+    assert f"is {area(network, test.y)} for the selected network and {area(mixture, test.y)} for the mixture" in section
+    expected = torch.einsum("m,mn->n", ensemble.weights.double(), torch.special.entr(members).sum(-1))
+    information, wrong = torch.special.entr(mixture).sum(-1) - expected, mixture.argmax(-1) != test.y
+    told = f"AUROC {roc_auc_score(wrong, information):.3f}"
+    assert f">right ({int((~wrong).sum())})</text>" in section
+    assert f">wrong ({int(wrong.sum())}), {told}</text>" in section
+
+
+def area(probs, target):
+    """Mean over k of the errors among the k surest, as the page writes it; there are no ties here."""
+    confidence, predicted = probs.max(-1)
+    wrong = (predicted != target)[confidence.argsort(descending=True)].double()
+    assert len(confidence.unique()) == len(confidence)
+    return f"{(wrong.cumsum(0) / torch.arange(1, len(wrong) + 1)).mean():.4f}"
+
+
+def test_one_member_has_nobody_to_disagree_with(digits, tmp_path):
+    """Cut at depth 0, the mixture is one network, though belief was open."""
+    assert "uncertainty" in sections(read(write_report(digits.run, digits.task)))
+    folder = shutil.copytree(digits.folder, tmp_path / "run")
+    write_json(folder / "architecture.json", {"architecture": "depth=0"})
+    cut = Run(folder, digits.task)
+    assert len(cut.ensemble().weights) == 1
+    assert "uncertainty" not in sections(read(write_report(cut, digits.task)))
+
+
+def test_without_an_error_there_is_no_risk_to_draw(digits):
+    run, test = digits.run, digits.task.test
+    right = (run.model()(test.x).argmax(-1) == test.y) & (run.ensemble().output(test.x).argmax(-1) == test.y)
+    easy = replace(digits.task, test=Split(test.x[right], test.y[right]))
+    [section] = re.findall(r'<section id="uncertainty">(.*?)</section>', read(write_report(run, easy)), flags=re.S)
+    assert "Answering only where it is sure" not in section
+    assert f">right ({int(right.sum())})</text>" in section
+    assert "AUROC" not in section
+    assert "wrong (" not in section
 
 
 def test_odd_names_are_escaped(digits):
@@ -102,7 +152,7 @@ def test_repeats(repeats, spirals_fixed):
     path = write_summary_report(repeats.folder, repeats.runs, repeats.task, baselines=spirals_fixed.runs)
     text = read(path)
     assert path == repeats.folder / "report.html"
-    assert sections(text)[:6] == ["table", "seeds", *DEPTH_SEARCH[1:]]
+    assert sections(text)[:7] == ["table", "seeds", *DEPTH_SEARCH[1:]]
     assert "Over 3 seeds" in text
     assert "±" in text
     for seed in range(3):
@@ -123,7 +173,7 @@ def test_repeats_of_a_fixed_depth_and_as_one_baseline(tmp_path, spirals):
 def test_no_data_to_judge_by(unsplit):
     text = read(write_report(unsplit.run, unsplit.task))
     assert "table" not in sections(text)
-    assert "calibration" not in sections(text)
+    assert not {"calibration", "uncertainty"} & set(sections(text))
     assert "no validation or test examples" in text
     assert "training accuracy" in text
 
@@ -131,7 +181,7 @@ def test_no_data_to_judge_by(unsplit):
 def test_numbers_to_predict(regression):
     text = read(write_report(regression.run, regression.task))
     assert "RMSE" in text
-    assert "calibration" not in sections(text)
+    assert not {"calibration", "uncertainty"} & set(sections(text))
     assert "accuracy" not in text
     assert "maps" in sections(text)
     # The data was in memory: no command can find it, so the page says it in Python.

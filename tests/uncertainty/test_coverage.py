@@ -1,11 +1,14 @@
+import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from scipy.stats import binomtest
 
 from polyarch.errors import PolyarchError
 from polyarch.uncertainty import risk_coverage, threshold_for_risk
+from polyarch.uncertainty.coverage import errors_last, risk_coverage_of
 
 
 def answers(n, seed=0, digits=None):
@@ -49,6 +52,31 @@ def test_known_areas():
     assert risk_coverage(confidence, torch.tensor([True, True, True, False])).area == pytest.approx(1 / 16)
     everything = risk_coverage(torch.ones(4), torch.tensor([True, True, True, False]))
     assert (everything.coverage.tolist(), everything.risk.tolist(), everything.area) == ([1], [0.25], 0.25)
+
+
+def test_a_classifier_answers_where_its_top_class_is_most_probable():
+    generator = torch.Generator().manual_seed(0)
+    log_probs = (3 * torch.randn(50, 4, generator=generator)).log_softmax(-1)
+    target = torch.randint(4, (50,), generator=generator)
+    probs = log_probs.double().exp().numpy()
+    surest_first = np.argsort(-probs.max(1))
+    wrong = (probs.argmax(1) != target.numpy())[surest_first]
+    risk = wrong.cumsum() / np.arange(1, 51)
+    curve = risk_coverage_of(log_probs, target)
+    np.testing.assert_allclose(curve.risk, risk)
+    np.testing.assert_allclose(curve.confidence, probs.max(1)[surest_first])
+    assert curve.area == pytest.approx(risk.mean())
+
+
+def test_errors_last_is_the_best_of_all_orders():
+    correct = torch.tensor([False, True, True, False, True])
+    areas = [
+        risk_coverage(torch.tensor(order, dtype=torch.float64), correct).area
+        for order in itertools.permutations(range(5))
+    ]
+    best = errors_last(correct)
+    assert best.area == pytest.approx(min(areas)) == pytest.approx((1 / 4 + 2 / 5) / 5)
+    assert best.risk.tolist() == pytest.approx([0, 0, 0, 1 / 4, 2 / 5])
 
 
 def by_enumeration(confidence, correct, risk, doubt):

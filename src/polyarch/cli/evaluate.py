@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
 
     from polyarch.data.task import Split
     from polyarch.runs.run import Run
+    from polyarch.uncertainty.predictive import Predictive
 
 ATTACKS = ("pgd",)
+FIGURES = (".png", ".svg")
 WIDE = 30
 """A longer title would leave no room for the figures."""
 UNCERTAINTY = {"entropy": "entropy", "expected_entropy": "expected", "mutual_information": "mutual inf."}
@@ -53,39 +56,50 @@ def evaluate(
     seed: Annotated[
         int | None, typer.Option("--seed", help="Of drawn members and of where an attack starts; else the run's.")
     ] = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            "--figure", metavar="FILE", help="Draw calibration, risk and mutual information: a .png or .svg file."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Accuracy, log-likelihood, Brier score, calibration and uncertainty of the selected network and the mixtures."""
     from polyarch.errors import PolyarchError, unknown
-    from polyarch.runs.results import judge, judge_attack, judge_outside, predictive
+    from polyarch.runs.results import ask, judge, measured, predictive, predictive_under
     from polyarch.runs.run import open_run
+    from polyarch.uncertainty.detection import detection
 
     if attack is not None and attack not in ATTACKS:
         raise unknown("attack", attack, ATTACKS)
+    if figure is not None:
+        _check_figure(figure)
     strength = {"budget": _share("--budget", budget), "steps": steps, "step_size": _share("--step-size", step_size)}
     opened = open_run(run)
     architecture = opened.selected(select) if select else opened.architecture
     split = opened.task().test if data is None else opened.other_data(data)
     if split is None:
         raise PolyarchError("this run has no test data; name some with --data")
-    if ood is not None or attack is not None:
-        _check_classification(opened)
+    classifies = _classifies(opened, {"--ood": ood, "--attack": attack, "--figure": figure})
     outside = None if ood is None else opened.other_inputs(ood, split.x)
     attacker = None if attack is None else _attacker(opened, split, strength, opened.seed if seed is None else seed)
     ensemble = opened.ensemble(architecture, members=members, seed=seed)
     found: dict[str, Any] = {"run": str(run), "architecture": str(architecture), "members": len(ensemble.weights)}
-    found["metrics"] = judge(opened, architecture, split, ensemble)
-    if outside is not None or attacker is not None:
-        said = predictive(ensemble, split.x, opened.device)
-    if outside is not None:
-        told = judge_outside(ensemble, said, outside, opened.device)
-        found["ood"] = {"data": ood, "examples": len(outside), **told}
-    if attacker is not None:
-        found["attack"] = {"name": attack, **strength, **judge_attack(ensemble, split, said, attacker, opened.device)}
-    if as_json:
-        print(json.dumps(found))
+    if not classifies:
+        _say(found | {"metrics": judge(opened, architecture, split, ensemble)}, len(split), as_json)
         return
-    _print(found, len(split))
+    answers, others = ask(opened, architecture, split.x, ensemble), {}
+    found["metrics"] = answers.measured(split.y)
+    if ood is not None and outside is not None:
+        others[Path(ood).name or ood] = said = predictive(ensemble, outside, opened.device)
+        found["ood"] = {"data": ood, "examples": len(outside), **detection(answers.mixture, said)}
+    if attacker is not None:
+        others[f"under {attack}"] = said = predictive_under(attacker, ensemble, split, opened.device)
+        found["attack"] = {"name": attack, **strength, **measured(said, split.y), **detection(answers.mixture, said)}
+    if figure is not None:
+        several = int((ensemble.weights > 0).sum()) > 1
+        _draw(figure, answers.selected, answers.mixture if several else None, split, others)
+    _say(found, len(split), as_json)
 
 
 def _share(option: str, text: str) -> float:
@@ -103,12 +117,26 @@ def _share(option: str, text: str) -> float:
     return share
 
 
-def _check_classification(run: Run) -> None:
+def _check_figure(file: Path) -> None:
+    """Before anything is computed."""
+    from polyarch.errors import PolyarchError
+
+    if file.suffix not in FIGURES:
+        raise PolyarchError(f"--figure is {str(file)!r}; end its name in {' or '.join(FIGURES)}")
+    if not file.parent.is_dir():
+        raise PolyarchError(f"--figure is {str(file)!r}, and there is no folder {file.parent}; make it first")
+
+
+def _classifies(run: Run, given: Mapping[str, object]) -> bool:
+    """Whether a run predicts classes; options that are for those alone are refused elsewhere."""
     from polyarch.data.task import Classification
     from polyarch.errors import PolyarchError
 
-    if not isinstance(run.config.likelihood(), Classification):
-        raise PolyarchError("--ood and --attack are for classification, and this run predicts a number; leave them out")
+    classifies = isinstance(run.config.likelihood(), Classification)
+    asked = [option for option, value in given.items() if value is not None]
+    if asked and not classifies:
+        raise PolyarchError(f"{asked[0]} is for classification, and this run predicts a number; leave it out")
+    return classifies
 
 
 def _attacker(run: Run, split: Split, strength: dict[str, Any], seed: int) -> Callable[..., Tensor]:
@@ -122,12 +150,32 @@ def _attacker(run: Run, split: Split, strength: dict[str, Any], seed: int) -> Ca
     return partial(pgd, **strength, generator=Streams(seed)["noise"], low=low, high=high)
 
 
+def _draw(
+    file: Path, selected: Predictive, mixture: Predictive | None, split: Split, others: Mapping[str, Predictive]
+) -> None:
+    from polyarch.report.uncertainty_figures import draw_evaluation
+    from polyarch.runs.files import write_whole
+
+    write_whole(file, draw_evaluation(selected, mixture, split.y, others, file.suffix[1:]))
+
+
+def _say(found: Mapping[str, Any], examples: int, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(found))
+    else:
+        _print(found, examples)
+
+
 def _print(found: Mapping[str, Any], examples: int) -> None:
     metrics, title = found["metrics"], f"{found['architecture']}, {examples} examples"
     if len(title) > WIDE:
         print(found["architecture"])
         title = f"{examples} examples"
     print_figures(title, {row: [figures] for row, figures in metrics.items()})
+    if all("aurc" in figures for figures in metrics.values()):
+        print()
+        rows = {row: [figures["aurc"]] for row, figures in metrics.items()}
+        _table("answering where it is surest", ["AURC"], rows)
     mixtures = {row: figures for row, figures in metrics.items() if "mutual_information" in figures}
     if mixtures:
         print()

@@ -22,6 +22,7 @@ class Digits(Unsplit):
     """1797 grey 8x8 images of handwritten digits, from scikit-learn: uint8 [1, 8, 8], values 0 to 16."""
 
     text: ClassVar[str] = "digits"
+    highest_byte: ClassVar[float] = 16.0
     flat: bool = False
     """Give vectors [64] in place of images [1, 8, 8]."""
 

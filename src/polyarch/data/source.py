@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from polyarch.data.splitting import Examples, make_task
 from polyarch.data.task import Task
@@ -16,6 +16,9 @@ from polyarch.settings import at_least, check_types
 @dataclass(frozen=True, kw_only=True)
 class Source(ABC):
     """Where data comes from. Keyword-only fields are settings; positional fields say which data."""
+
+    highest_byte: ClassVar[float] = 255.0
+    """What white is, where inputs are images of bytes."""
 
     valid: float = 0.15
     """Validation examples, taken from the training data: a share below 1, or a count; 0 for none."""

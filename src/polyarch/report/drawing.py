@@ -127,6 +127,21 @@ def to_svg(figure: Figure, name: str, *, smooth: bool = False) -> Markup:
     return Markup(svg.strip())
 
 
+def to_file(figure: Figure, kind: str, name: str) -> bytes:
+    """One figure as the content of a file of its own; the same figure gives the same bytes.
+
+    Args:
+        figure: drawn inside `style()`.
+        kind: `png` or `svg`.
+        name: of what it shows; the ids of an SVG are made from it.
+    """
+    file = io.BytesIO()
+    undated = {"Date": None} if kind == "svg" else {"Software": None}
+    with mpl.rc_context({"svg.hashsalt": name}):
+        figure.savefig(file, format=kind, dpi=160, metadata=undated)
+    return file.getvalue()
+
+
 def page_font(svg: str) -> str:
     """Takes the font family off an SVG's texts; before 3.11, matplotlib wrote size and all as `font:`."""
     svg = re.sub(r'font: (?:(bold|\d+) )?([\d.]+px) [^;"]*', _spelt_out, svg)

@@ -251,5 +251,4 @@ def predictive(voices: Sequence[Voices], x: Tensor) -> Predictive:
     for part in x.split(BATCH):
         members = torch.cat([voice.answers(mixture.members, part) for voice, mixture in spoken])
         parts.append(Predictive.from_members(members.log_softmax(-1), weights))
-    names = ("log_probs", "entropy", "expected_entropy", "mutual_information")
-    return Predictive(**{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
+    return Predictive.joined(parts)

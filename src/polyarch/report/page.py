@@ -27,6 +27,7 @@ SECTIONS = {
     "trajectory": ("Trajectory", trajectory.trajectory),
     "curves": ("Training", sections.curves),
     "calibration": ("Calibration", sections.calibration),
+    "uncertainty": ("Uncertainty", sections.uncertainty),
     "maps": ("Functions", sections.maps),
     "gallery": ("Hard cases", sections.gallery),
     "cost": ("Cost", sections.cost),

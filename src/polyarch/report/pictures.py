@@ -1,4 +1,4 @@
-"""Figures that need the networks to speak: calibration, functions on the plane, hard images."""
+"""Figures that need the networks to speak: calibration, uncertainty, functions on the plane, hard images."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from PIL import Image
 from torch import Tensor
 
 from polyarch.data.task import Classification, Task
-from polyarch.report import evidence, words
+from polyarch.report import evidence, uncertainty_figures, words
 from polyarch.report import prediction_figures as figures
-from polyarch.report.drawing import Array
+from polyarch.report.drawing import BLUE, GREEN, MUTED, Array
 from polyarch.report.evidence import Voices
 from polyarch.report.story import MIXED, UNPRUNED, Story
 from polyarch.runs.results import largest
 from polyarch.uncertainty.calibration import reliability
+from polyarch.uncertainty.coverage import errors_last, risk_coverage_of
 from polyarch.uncertainty.predictive import Predictive
 
 SIDE = 96
@@ -31,12 +32,14 @@ HARDEST = 12
 
 def calibration(story: Story) -> Markup:
     """Reliability of the selected network, the pruned and the full mixture; of several seeds, pooled."""
-    name, split = evidence.judged_split(story.task) or ("train", story.task.train)
+    split, name = story.judged, story.split
+    assert split is not None
+    assert name is not None
     title = "This network" if story.is_point else "Selected network"
-    kinds = [(title, "", [v.log_probs(v.model, split.x) for v in story.voices])]
+    kinds = [(title, "", story.networks_said)]
     if not story.is_point:
         title = "Mixture, pruned" if story.is_cut else "Mixture"
-        kinds.append((title, MIXED, [v.log_probs(v.pruned.output, split.x) for v in story.voices if v.pruned]))
+        kinds.append((title, MIXED, [said.log_probs for said in story.mixtures_said]))
     if story.is_cut:
         full = [(v, v.full or v.pruned) for v in story.voices]
         kinds.append(("Mixture, all depths", UNPRUNED, [v.log_probs(e.output, split.x) for v, e in full if e]))
@@ -47,6 +50,35 @@ def calibration(story: Story) -> Markup:
         diagram = reliability(torch.cat(answers), split.y.repeat(len(answers)))
         diagrams.append((title, f"ECE {measure.show(errors)}" if errors else "", diagram))
     return figures.reliability(diagrams, f"{words.SPLITS[name]} examples" + (", all seeds" if story.several else ""))
+
+
+def risk(story: Story) -> tuple[Markup, dict[str, str]] | None:
+    """Risk against coverage of the selected network and the mixture, and the AURC of each; None where nobody errs."""
+    split = story.judged
+    assert split is not None
+    mixed = [said.log_probs for said in story.mixtures_said]
+    named = {"selected network": (GREEN, story.networks_said), "mixture": (BLUE, mixed)}
+    curves = {name: [risk_coverage_of(own, split.y) for own in said] for name, (_, said) in named.items()}
+    if not any(curve.risk[-1] for own in curves.values() for curve in own):
+        return None
+    lines = [uncertainty_figures.Risk(name, named[name][0], own) for name, own in curves.items()]
+    ideal = [errors_last(own.argmax(-1) == split.y) for own in mixed]
+    lines.append(uncertainty_figures.Risk("errors of the mixture last", MUTED, ideal, is_ideal=True))
+    areas = {name: words.AURC.show([curve.area for curve in own]) for name, own in curves.items()}
+    return uncertainty_figures.risks(lines), areas
+
+
+def disagreement(story: Story) -> tuple[Markup, float | None] | None:
+    """Mutual information of right and wrong answers, of several seeds pooled; the AUROC where there are both.
+
+    None where members do not disagree.
+    """
+    split, said = story.judged, Predictive.joined(story.mixtures_said)
+    assert split is not None
+    if not uncertainty_figures.disagrees(said.mutual_information):
+        return None
+    kinds = uncertainty_figures.right_and_wrong(said, split.y.repeat(len(story.mixtures_said)))
+    return uncertainty_figures.information(kinds), kinds[-1].auroc
 
 
 # --------------------------------------------------------------------------------------------------

@@ -47,13 +47,13 @@ def reliability(diagrams: Sequence[tuple[str, str, Reliability]], examples: str)
         for axes in grids[:, len(diagrams) :].flat:
             axes.set_axis_off()
         most = max(int(d.count.max()) for _, _, d in diagrams)
-        for column, (name, note, diagram) in enumerate(diagrams):
-            _diagram(grids[0, column], diagram)
+        for column, (name, note, bins) in enumerate(diagrams):
+            diagram(grids[0, column], bins)
             grids[0, column].set_title(name, weight="bold", pad=17)
             grids[0, column].annotate(note, (0, 1), (0, 6), "axes fraction", "offset points", color=MUTED)
             below = grids[1, column]
             grid(below)
-            edges, count = diagram.edges.numpy(), diagram.count.numpy()
+            edges, count = bins.edges.numpy(), bins.count.numpy()
             below.bar(edges[:-1], count, np.diff(edges) * 0.88, align="edge", color=PALE)
             below.set_yscale("symlog", linthresh=1)
             below.set_ylim(0, most * 1.6)
@@ -70,11 +70,12 @@ def reliability(diagrams: Sequence[tuple[str, str, Reliability]], examples: str)
         return to_svg(figure, "reliability")
 
 
-def _diagram(axes: Axes, diagram: Reliability) -> None:
-    count = diagram.count.numpy()
+def diagram(axes: Axes, bins: Reliability) -> None:
+    """A dot a bin, at its confidence and accuracy, and how far it is from the diagonal."""
+    count = bins.count.numpy()
     axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (1, 1.8)))
     for k in count.nonzero()[0]:
-        sure, right = float(diagram.confidence[k]), float(diagram.accuracy[k])
+        sure, right = float(bins.confidence[k]), float(bins.accuracy[k])
         colour, firm = ORANGE if right < sure else BLUE, count[k] >= FEW
         axes.vlines(sure, sure, right, color=colour, linewidth=1.8 if firm else 0.8, alpha=0.6)
         axes.plot(

@@ -16,6 +16,7 @@ from polyarch.report.drawing import BLUE, GREEN, Array
 from polyarch.report.story import Story
 from polyarch.runs.run import resume_command
 from polyarch.spaces.graph import Graph
+from polyarch.uncertainty.ensemble import Ensemble
 
 LABELS = {"step": "steps", "train": "train", "valid": "valid."}
 
@@ -202,6 +203,29 @@ def calibration(story: Story) -> dict[str, Any] | None:
     if not story.classifies or not story.split:
         return None
     return {"svg": pictures.calibration(story)}
+
+
+def uncertainty(story: Story) -> dict[str, Any] | None:
+    """Whether the mixture knows when it errs: by its confidence, and by what its members disagree about."""
+    if not story.classifies or not story.split or not any(_is_mixed(voice.pruned) for voice in story.voices):
+        return None
+    risk, disagreement = pictures.risk(story), pictures.disagreement(story)
+    if risk is None and disagreement is None:
+        return None
+    return {
+        "risk": risk and {"svg": risk[0], "areas": risk[1]},
+        "disagreement": disagreement and _disagreement(*disagreement),
+        "members": "depths" if story.is_depth else "architectures",
+    }
+
+
+def _is_mixed(mixture: Ensemble | None) -> bool:
+    """Whether more than one member has a say."""
+    return mixture is not None and int((mixture.weights > 0).sum()) > 1
+
+
+def _disagreement(svg: Markup, auroc: float | None) -> dict[str, Any]:
+    return {"svg": svg, "told_apart": auroc is not None, "misleads": auroc is not None and auroc <= 0.5}
 
 
 def maps(story: Story) -> dict[str, Any] | None:

@@ -9,11 +9,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from polyarch.data.task import Classification, Task
+from torch import Tensor
+
+from polyarch.data.task import Classification, Split, Task
 from polyarch.errors import PolyarchError
 from polyarch.report import evidence, words
 from polyarch.report.words import Measure
+from polyarch.runs.results import predictive
 from polyarch.runs.run import Run, check_same_data
+from polyarch.uncertainty.predictive import Predictive
 
 MIXED, UNPRUNED = "_ensemble", "_unpruned"
 """Endings of the names under which a result keeps the measures of the pruned and of the full mixture."""
@@ -125,6 +129,24 @@ class Story:
     def voices(self) -> list[evidence.Voices]:
         """The networks of each run."""
         return [evidence.Voices.of(run) for run in self.runs]
+
+    @cached_property
+    def judged(self) -> Split | None:
+        """The examples of `split`."""
+        found = evidence.judged_split(self.task)
+        return found[1] if found else None
+
+    @cached_property
+    def networks_said(self) -> list[Tensor]:
+        """Log-probabilities [n, classes] of `judged` by each run's selected network."""
+        assert self.judged is not None
+        return [voice.log_probs(voice.model, self.judged.x) for voice in self.voices]
+
+    @cached_property
+    def mixtures_said(self) -> list[Predictive]:
+        """What each run's mixture, pruned, says about `judged`; nothing where there is no mixture."""
+        assert self.judged is not None
+        return [predictive(v.pruned, self.judged.x, v.device) for v in self.voices if v.pruned]
 
     @cached_property
     def groups(self) -> list[Group]:

@@ -43,6 +43,7 @@ CLASSIFICATION = (
     Measure("ece", "ECE", "calibration error of the predicted class, 15 bins", False),
     Measure("ece_all_classes", "ECE, all classes", "as in the released code of the depth paper, 10 bins", False),
 )
+AURC = Measure("aurc", "AURC", "area under risk against coverage", False, digits=4)
 REGRESSION = (Measure("rmse", "RMSE", "root of the mean squared error", False), LOG_LIKELIHOOD)
 
 

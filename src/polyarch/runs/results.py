@@ -2,43 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
 from polyarch.architecture import Architecture
-from polyarch.data.task import Classification, Likelihood, Split, Task
+from polyarch.data.task import Classification, Split, Task
 from polyarch.runs.run import Run
 from polyarch.spaces.cost import forward_seconds
 from polyarch.uncertainty.calibration import regression_summary, summary
-from polyarch.uncertainty.detection import detection
+from polyarch.uncertainty.coverage import risk_coverage_of
 from polyarch.uncertainty.ensemble import Ensemble
 from polyarch.uncertainty.predictive import Predictive
 
 BATCH = 1024
 
 
-@torch.no_grad()
-def judge_model(model: nn.Module, split: Split, likelihood: Likelihood, device: torch.device) -> dict[str, float]:
-    """Accuracy, log-likelihood and calibration of one network on raw inputs."""
-    output = _over(model.to(device), split.x, device)
-    if isinstance(likelihood, Classification):
-        return summary(output.log_softmax(-1), split.y)
-    return regression_summary(output, split.y, likelihood)
+@final
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What the classifiers of a run say about inputs, over which each of them has passed once."""
+
+    selected: Predictive
+    """The network of one architecture, as a mixture of one."""
+    mixtures: dict[str, Predictive]
+    """`ensemble` and, where the space is nested, `unpruned`; nothing where there is one network alone."""
+
+    @property
+    def mixture(self) -> Predictive:
+        """The mixture; where there is one network alone, that."""
+        return self.mixtures.get("ensemble", self.selected)
+
+    def measured(self, target: Tensor) -> dict[str, dict[str, float]]:
+        """What each is worth where the true classes are `target`, [n] int64; of mixtures, mean uncertainty too."""
+        mixtures = {name: measured(said, target) | _mean_uncertainty(said) for name, said in self.mixtures.items()}
+        return {"selected": measured(self.selected, target)} | mixtures
 
 
-@torch.no_grad()
-def judge_ensemble(ensemble: Ensemble, split: Split, device: torch.device) -> dict[str, float]:
-    """The same of a mixture, whose log-likelihood is log sum_m w_m p_m; for classes, its mean uncertainty too."""
-    if isinstance(ensemble.likelihood, Classification):
-        return predictive_summary(predictive(ensemble, split.x, device), split.y)
-    ensemble = ensemble.to(device)
-    output = _over(ensemble.output, split.x, device)
-    parts = zip(split.x.to(device).split(BATCH), split.y.to(device).split(BATCH), strict=True)
-    fit = torch.cat([ensemble.log_likelihood(x, y) for x, y in parts])
-    return regression_summary(output, split.y, ensemble.likelihood) | {"log_likelihood": fit.double().mean().item()}
+def ask(run: Run, architecture: Architecture, x: Tensor, ensemble: Ensemble | None = None) -> Answers:
+    """Lets the network of an architecture and the mixtures of `judge` classify raw inputs [n, ...]."""
+    with torch.no_grad():
+        output = _over(run.model(architecture).to(run.device), x, run.device)
+    alone = Predictive.from_members(output.log_softmax(-1).double().unsqueeze(0), torch.ones(1))
+    mixtures = {name: predictive(mixture, x, run.device) for name, mixture in _mixtures(run, architecture, ensemble)}
+    return Answers(alone, mixtures)
 
 
 def predictive(ensemble: Ensemble, x: Tensor, device: torch.device) -> Predictive:
@@ -47,38 +57,42 @@ def predictive(ensemble: Ensemble, x: Tensor, device: torch.device) -> Predictiv
     return Predictive.joined([ensemble.precisely(part.to(device)).cpu() for part in x.split(BATCH)])
 
 
-def predictive_summary(said: Predictive, target: Tensor) -> dict[str, float]:
-    """What `summary` measures, and the means of `entropy`, `expected_entropy` and `mutual_information`."""
-    names = ("entropy", "expected_entropy", "mutual_information")
-    return summary(said.log_probs, target) | {name: getattr(said, name).mean().item() for name in names}
-
-
-def judge_outside(ensemble: Ensemble, inside: Predictive, outside: Tensor, device: torch.device) -> dict[str, Any]:
-    """How well raw inputs of another kind, [m, ...], are told from those that `inside` is about; see `detection`."""
-    return dict(detection(inside, predictive(ensemble, outside, device)))
-
-
-def judge_attack(
-    ensemble: Ensemble, split: Split, clean: Predictive, attack: Callable[..., Tensor], device: torch.device
-) -> dict[str, Any]:
-    """What `summary` measures under an attack on the averaged prediction, and whether attacked inputs are noticed.
+def predictive_under(
+    attack: Callable[..., Tensor], ensemble: Ensemble, split: Split, device: torch.device
+) -> Predictive:
+    """What a mixture of classifiers says about a split after an attack on its averaged prediction.
 
     Args:
-        ensemble: the mixture of classifiers.
-        split: what is attacked.
-        clean: what the mixture says about the split as it is.
         attack: `(log_probs_of, x, y)` to attacked inputs, such as `pgd` with its settings.
+        ensemble: the mixture.
+        split: what is attacked.
         device: where to compute.
     """
     ensemble = ensemble.to(device)
-    moved = attack(ensemble.output, split.x.to(device), split.y.to(device))
-    said = predictive(ensemble, moved, device)
-    return {**summary(said.log_probs, split.y), **detection(clean, said)}
+    return predictive(ensemble, attack(ensemble.output, split.x.to(device), split.y.to(device)), device)
+
+
+def measured(said: Predictive, target: Tensor) -> dict[str, float]:
+    """What `summary` measures, and `aurc`, the area under risk against coverage."""
+    return summary(said.log_probs, target) | {"aurc": risk_coverage_of(said.log_probs, target).area}
+
+
+def _mean_uncertainty(said: Predictive) -> dict[str, float]:
+    names = ("entropy", "expected_entropy", "mutual_information")
+    return {name: getattr(said, name).mean().item() for name in names}
 
 
 def _over(model: Callable[[Tensor], Tensor], x: Tensor, device: torch.device) -> Tensor:
     """A model's output for all inputs, batch by batch."""
     return torch.cat([model(part.to(device)).cpu() for part in x.split(BATCH)])
+
+
+def _mixtures(run: Run, architecture: Architecture, ensemble: Ensemble | None) -> Iterator[tuple[str, Ensemble]]:
+    """The mixtures that a run is judged by; one after the other, since each may be large."""
+    if run.space.nested or run.space.count() > 1 or run.space.drops:
+        yield "ensemble", ensemble or run.ensemble(architecture)
+    if run.space.nested:
+        yield "unpruned", run.ensemble(largest(run))
 
 
 def judge(
@@ -92,12 +106,26 @@ def judge(
         split: what they are judged on.
         ensemble: the mixture, where it is not `run.ensemble(architecture)`.
     """
-    found = {"selected": judge_model(run.model(architecture), split, run.config.likelihood(), run.device)}
-    if run.space.nested or run.space.count() > 1:
-        found["ensemble"] = judge_ensemble(ensemble or run.ensemble(architecture), split, run.device)
-    if run.space.nested:
-        found["unpruned"] = judge_ensemble(run.ensemble(largest(run)), split, run.device)
-    return found
+    if isinstance(run.config.likelihood(), Classification):
+        return ask(run, architecture, split.x, ensemble).measured(split.y)
+    found = {"selected": _judge_number(run.model(architecture), split, run)}
+    return found | {name: _judge_numbers(own, split, run) for name, own in _mixtures(run, architecture, ensemble)}
+
+
+@torch.no_grad()
+def _judge_number(model: nn.Module, split: Split, run: Run) -> dict[str, float]:
+    """Error and log-likelihood of a network that predicts a number."""
+    return regression_summary(_over(model.to(run.device), split.x, run.device), split.y, run.config.likelihood())
+
+
+@torch.no_grad()
+def _judge_numbers(ensemble: Ensemble, split: Split, run: Run) -> dict[str, float]:
+    """The same of a mixture, whose log-likelihood is log sum_m w_m p_m."""
+    ensemble = ensemble.to(run.device)
+    output = _over(ensemble.output, split.x, run.device)
+    parts = zip(split.x.to(run.device).split(BATCH), split.y.to(run.device).split(BATCH), strict=True)
+    fit = torch.cat([ensemble.log_likelihood(x, y) for x, y in parts])
+    return regression_summary(output, split.y, ensemble.likelihood) | {"log_likelihood": fit.double().mean().item()}
 
 
 def largest(run: Run) -> Architecture:

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from polyarch import data, selection
 from polyarch.architecture import Architecture
 from polyarch.data.files import FileSource
-from polyarch.data.names import Digits
 from polyarch.data.splitting import make_task
 from polyarch.data.task import Split, Standardise, Task
 from polyarch.distributions.base import Distribution
@@ -247,16 +246,19 @@ class Run:
     @property
     def highest_byte(self) -> float:
         """What white is in the run's images, where they are bytes."""
+        return (self._source or data.Source).highest_byte
+
+    @property
+    def _source(self) -> type[data.Source] | None:
+        """What reads the run's own data; None where that came from memory or is gone."""
         source = self.config.data["source"]
-        return 16.0 if source and source["data"] == Digits.text else 255.0
+        with suppress(PolyarchError):
+            return data.source_for(source["data"]) if source else None
+        return None
 
     def _settings_for(self, cls: type[data.Source]) -> dict[str, Any]:
         """How to read other data: with the run's settings where its own is of that sort, and for its likelihood."""
-        settings: dict[str, Any] = {}
-        source = self.config.data["source"]
-        with suppress(PolyarchError):  # the run's own data may be gone
-            if source and data.source_for(source["data"]) is cls:
-                settings |= source["settings"]
+        settings: dict[str, Any] = dict(self.config.data["source"]["settings"]) if self._source is cls else {}
         if "kind" in data.settings_of(cls):
             classes = isinstance(self.config.likelihood(), data.Classification)
             settings["kind"] = "classification" if classes else "regression"

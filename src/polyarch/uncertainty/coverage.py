@@ -58,6 +58,27 @@ def risk_coverage(confidence: Tensor, correct: Tensor) -> RiskCoverage:
     return RiskCoverage(confidence=confidence[last], coverage=kept / len(confidence), risk=errors[last] / kept)
 
 
+def risk_coverage_of(log_probs: Tensor, target: Tensor) -> RiskCoverage:
+    """The curve of a classifier that answers where its predicted class is most probable.
+
+    Args:
+        log_probs: [n, classes], log-probabilities.
+        target: [n] int64, true classes.
+    """
+    log_confidence, predicted = log_probs.cpu().max(-1)
+    return risk_coverage(log_confidence.double().exp(), predicted == target.cpu())
+
+
+def errors_last(correct: Tensor) -> RiskCoverage:
+    """The best curve that so many errors allow: all of them come after everything that is right.
+
+    Args:
+        correct: [n] bool, whether the prediction is right.
+    """
+    ordered = correct.sort(descending=True).values
+    return risk_coverage(torch.arange(len(ordered), 0, -1, dtype=torch.float64), ordered)
+
+
 def threshold_for_risk(confidence: Tensor, correct: Tensor, risk: float, *, doubt: float = 0.05) -> float:
     """Above which confidence the risk is at most a chosen one, for new inputs and not on these alone.
 
