@@ -4,8 +4,9 @@
     python -m bench.wiring --width 1 --batch 32                      # on a CPU
 
 A step is a forward and a backward pass. The residual network is written out below, channels last, and has no code for
-reading rows. On a CUDA device both are captured in CUDA graphs, in bfloat16. They take turns; printed are the median of
-the turns' ratios and its quartiles, for wirings that share all weights (`instance`) and for NSA-id (`own`).
+reading rows. On a CUDA device both are in bfloat16, and captured in CUDA graphs unless `--eager`. They take turns;
+printed are the median of the turns' ratios and its quartiles, for wirings that share all weights (`instance`) and, with
+`--own`, for NSA-id.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import json
 import platform
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from polyarch.data.task import TaskShape
-from polyarch.spaces import PerExample, Wiring
+from polyarch.spaces import PerExample, Supernet, Wiring
 
 SHAPE = TaskShape((3, 32, 32), 10)
 
@@ -55,17 +57,17 @@ def residual(width: int) -> nn.Sequential:
     return nn.Sequential(*layers, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10))
 
 
-def step_of(network: nn.Module, run: Callable[[], Tensor], y: Tensor) -> Callable[[], None]:
-    """A forward and a backward pass; on a CUDA device, captured."""
-    cuda = y.device.type == "cuda"
+def step_of(network: nn.Module, run: Callable[[], Tensor], y: Tensor, captures: bool) -> Callable[[], None]:
+    """A forward and a backward pass."""
+    cuda, parameters = y.device.type == "cuda", list(network.parameters())
+    kept: list[Tensor] = []  # what is captured must not be freed
 
     def step() -> None:
         with torch.autocast("cuda", torch.bfloat16, enabled=cuda, cache_enabled=False):
             loss = F.cross_entropy(run(), y)
-        network.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        kept[:] = torch.autograd.grad(loss, parameters)
 
-    if not cuda:
+    if not captures:
         return step
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -97,25 +99,33 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=1)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--turns", type=int, default=20)
+    parser.add_argument("--own", action="store_true", help="also measure NSA-id")
+    parser.add_argument("--eager", action="store_true", help="launch kernels one by one, also on a CUDA device")
     given = parser.parse_args()
     device = torch.device(given.device)
     torch.manual_seed(0)
+    torch.backends.cudnn.benchmark = True
     x, y = torch.randn(given.batch, *SHAPE.input, device=device), torch.randint(10, (given.batch,), device=device)
     plain = residual(given.width).to(device, memory_format=torch.channels_last)
     laid_out = x.contiguous(memory_format=torch.channels_last)
-    steps = {"residual": step_of(plain, lambda: plain(laid_out), y)}
-    spaces = {
-        "instance": Wiring(width=given.width),
-        "own": Wiring(width=given.width, listed=5, own_aggregation=True, own_affine=True),
-    }
+    captures = device.type == "cuda" and not given.eager
+    steps = {"residual": step_of(plain, lambda: plain(laid_out), y, captures)}
+
+    def run(supernet: Supernet, view: PerExample) -> Tensor:
+        output: Tensor = supernet(x.unsqueeze(0), view)
+        return output.squeeze(0)
+
+    spaces = {"instance": Wiring(width=given.width)}
+    if given.own:
+        spaces["own"] = Wiring(width=given.width, listed=5, own_aggregation=True, own_affine=True)
     for name, space in spaces.items():
         with device:
             supernet = space.supernet(SHAPE)
         supernet.reset([torch.Generator().manual_seed(0)])
         choices = space.drawn_from().sample(given.batch, torch.Generator().manual_seed(0))
         view = PerExample(choices.to(device).unsqueeze(0))
-        steps[name] = step_of(supernet, lambda s=supernet, v=view: s(x.unsqueeze(0), v).squeeze(0), y)  # type: ignore[misc]
-    times = 20 if device.type == "cuda" else 1
+        steps[name] = step_of(supernet, partial(run, supernet, view), y, captures)
+    times = 5 if device.type == "cuda" else 1
     turns = {name: [seconds(step, device, times) for _ in range(2)][1:] for name, step in steps.items()}
     for _ in range(given.turns):
         for name, step in steps.items():
@@ -126,6 +136,7 @@ def main() -> None:
         "machine": f"{machine}, {torch.get_num_threads()} threads, torch {torch.__version__}",
         "width": given.width,
         "batch": given.batch,
+        "captured": captures,
         "ms": {name: round(1e3 * torch.tensor(own).median().item(), 3) for name, own in turns.items()},
         "ratio": {
             name: [round(ratio.quantile(q).item(), 4) for q in (0.5, 0.25, 0.75)] for name, ratio in ratios.items()

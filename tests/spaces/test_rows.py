@@ -76,18 +76,47 @@ def test_known_rows_are_drawn_rows_of_every_example():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="kernels are for CUDA devices")
-@pytest.mark.parametrize("repeats", [1, 2])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-@pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-4), (torch.bfloat16, 1e-1)])
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
+@pytest.mark.parametrize("repeats", [1, 2])
 def test_kernels_are_the_plain_operations(repeats, layout, dtype, close):
+    """Each operation for itself, against double precision on the same numbers; rounding flips no ReLU this way."""
+    from polyarch.spaces import reading_cuda, reading_plain
+
     if repeats > 1 and layout is torch.channels_last:
         pytest.skip("an example of a repeat does not lie in one piece then")
-    x, weights, nodes = stage(repeats, BATCH, torch.float32, "cuda")
-    nodes = nodes.to(dtype)
-    given = x.detach().to(dtype, memory_format=layout).requires_grad_(), weights, nodes
+    torch.manual_seed(repeats)
+    shape = (BATCH, 40 * repeats, 9, 7)  # more than a program has, and no multiple of it
+    values = [torch.randn(shape, device="cuda").to(dtype, memory_format=layout) for _ in range(ROWS)]
+    upstream = torch.randn(shape, device="cuda").to(dtype)  # laid out otherwise, as gradients may be
+    weights = stage(repeats, BATCH)[1].detach().float().cuda()
+
+    def exact(tensors):
+        return [None if t is None else t.double() for t in tensors]
+
+    def same(one, other):
+        assert (one.double() - other).abs().max() <= close * other.abs().max()
+
+    for row in range(ROWS):
+        out = reading_cuda.read_row(values[: row + 1], weights, row)
+        assert out.stride() == values[0].stride()
+        same(out, reading_plain.read_row(exact(values[: row + 1]), weights.double(), row))
+        later = [values[k] if k > row else None for k in range(ROWS)]
+        ours = reading_cuda.value_gradient(upstream, out, later, weights, row)
+        plain = reading_plain.value_gradient(*exact([upstream, out]), exact(later), weights.double(), row)
+        for one, other in zip(ours, plain, strict=True):
+            same(one, other)
+        found = reading_cuda.weight_gradient(ours[0], values[: row + 1], weights, row)
+        plain = reading_plain.weight_gradient(ours[0].double(), exact(values[: row + 1]), weights.double(), row)
+        same(found, plain * (weights[:, :, row] != 0))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="kernels are for CUDA devices")
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_a_stage_of_kernels_has_the_plain_gradients(layout):
+    x, weights, nodes = stage(1, BATCH, torch.float32, "cuda")
+    given = x.detach().to(memory_format=layout).requires_grad_(), weights, nodes
     ours = results(lambda x, weights, nodes: by_rows(x, DrawnRows(weights), nodes), *given)
-    doubled = x.detach().to(dtype).double().requires_grad_(), weights.detach().double().requires_grad_(), nodes.double()
-    for one, other in zip(ours, results(plainly, *doubled), strict=True):
+    for one, other in zip(ours, results(plainly, *given), strict=True):
         learnt = weights != 0 if one.shape == weights.shape else torch.ones_like(one, dtype=torch.bool)
-        # As a whole: where rounding moves a sum across 0, single gradients differ.
-        assert (one - other)[learnt].norm() <= close * other[learnt].norm()
+        assert (one - other)[learnt].abs().max() <= 1e-3 * other[learnt].abs().max()

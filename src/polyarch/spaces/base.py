@@ -238,6 +238,11 @@ class Space(ABC):
         return uniform.argsort(-1).transpose(1, 2)
 
     @property
+    def members(self) -> tuple[Architecture, ...]:
+        """What random architectures are drawn from, where that is a list; empty where it is not."""
+        return ()
+
+    @property
     def drops(self) -> bool:
         """Whether its networks have dropout that predictions draw as well, so that every pass is another member."""
         return False

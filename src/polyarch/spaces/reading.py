@@ -24,10 +24,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from polyarch.spaces import reading_plain
-from polyarch.spaces.choice import scaled, total
+from polyarch.spaces.choice import scaled
 
 Link = tuple[int, float | Tensor]
-"""A value that a row reads, and its weight: a number, or [repeats, 1]."""
+"""A value that a row reads, and its weight: a number, the same for all of the row, or [repeats, 1]."""
 
 
 @final
@@ -42,16 +42,19 @@ class KnownRows:
     def __call__(self, value: Tensor) -> Tensor:
         """The next row, now that the value before it is there: [batch, repeats * channels, h, w]."""
         self.values.append(value)
-        parts = [_times(self.values[k], weight) for k, weight in self.rows[len(self.values) - 1]]
-        found = total(parts)
-        assert found is not None
-        return torch.relu(found)
+        row = self.rows[len(self.values) - 1]
+        return torch.relu(_added([self.values[k] for k, _ in row], [weight for _, weight in row]))
 
 
-def _times(value: Tensor, weight: float | Tensor) -> Tensor:
-    if isinstance(weight, Tensor):
-        return scaled(value, weight)
-    return value if weight == 1 else weight * value
+def _added(values: Sequence[Tensor], weights: Sequence[float | Tensor]) -> Tensor:
+    """The sum of values by weights; a weight that all share is applied once."""
+    first = weights[0]
+    if isinstance(first, Tensor):
+        values = [scaled(value, weight) for value, weight in zip(values, weights, strict=True)]  # type: ignore[arg-type]
+    found = values[0]
+    for value in values[1:]:
+        found = found + value
+    return found if isinstance(first, Tensor) or first == 1 else found * first
 
 
 @final
