@@ -135,6 +135,12 @@ METHODS |= {
     "stochastic-architectures": Entry(_STOCHASTIC, "shared weights, every example under its own architecture (NSA-i)"),
     "stochastic-architectures-batch": Entry(_STOCHASTIC, "the same, one architecture a batch (NSA)", {"per": "batch"}),
 }
+METHODS |= {
+    "semi-supervised": Entry(
+        "polyarch.methods.semi_supervised:SemiSupervised",
+        "few labels (--labels N), and two architectures that agree on the rest",
+    ),
+}
 _ONE_SHOT_METHOD = "polyarch.methods.one_shot:OneShot"
 _METAPROX = {"inner_steps": 4, "proximal": 10.0}  # section 4.2
 METHODS |= {

@@ -44,9 +44,9 @@ def test_with_one_architecture_both_are_the_same(images):
 def test_architectures_are_drawn_from_the_space(images, listed):
     space = Wiring(**SMALL, listed=listed, link_probability=0.3)
     method = StochasticArchitectures(**QUICK)
-    _, state, _ = prepare(method, space, images, standardised(images), 1)
+    problem, state, _ = prepare(method, space, images, standardised(images), 1)
     numbers = torch.rand(1, 20_000, 12, generator=torch.Generator().manual_seed(0))
-    view = method._view(state, Feed({}, {"uniform": numbers}, {}))
+    view = method.view(problem, state, numbers)
     assert isinstance(view, PerExample)
     drawn = view.choices[0]
     belief = method.distribution(space, state.belief).repeat(0)
@@ -55,7 +55,8 @@ def test_architectures_are_drawn_from_the_space(images, listed):
         assert share == pytest.approx(probs[1].item(), abs=4.5 * (0.25 / 20_000) ** 0.5), name
     if listed:
         assert {tuple(row) for row in drawn.tolist()} == {member.choices for member in space.members}
-    batch = StochasticArchitectures(per="batch", **QUICK)._view(state, Feed({}, {"uniform": numbers[:, :1]}, {}))
+    feed = Feed({}, {"train:uniform": numbers[:, :1]}, {})
+    batch = StochasticArchitectures(per="batch", **QUICK)._view(problem, state, feed)
     assert isinstance(batch, Hard)
     assert batch.choices.tolist() == drawn[:1].tolist()
 

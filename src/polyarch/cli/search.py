@@ -39,6 +39,10 @@ def search(
         str, typer.Option("--baselines", metavar="D,D,...", help="Also train networks of these fixed depths.")
     ] = "",
     device: Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda. [default: auto]")] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option("--precision", help="float32, or bfloat16 on a CUDA device. [default: float32]"),
+    ] = None,
     init_from: Annotated[
         Path | None, typer.Option("--init-from", metavar="RUN", help="Start from the belief that another run learnt.")
     ] = None,
@@ -55,6 +59,15 @@ def search(
         str | None,
         typer.Option("--column", metavar="NAME", help="Of --table. [default: the only one of validation accuracy]"),
     ] = None,
+    labels: Annotated[
+        int | None,
+        typer.Option(
+            "--labels",
+            metavar="N",
+            help="Keep the labels of N training examples, equally many a class; the others are unlabelled. "
+            "[default: keep all]",
+        ),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")] = False,
     settings: Set = [],  # noqa: B006
     as_json: Json = False,
@@ -62,6 +75,7 @@ def search(
     """Learn a distribution over architectures and the weights that go with it, and write a report."""
     flags = {"space": space, "method": method, "data": data, "seed": seed, "repeats": repeats, "device": device}
     flags |= {"init_from": str(init_from.resolve()) if init_from else None, "table": table, "column": column}
+    flags |= {"labels": labels, "precision": precision}
     with interruptible(out, baselines):
         begin_or_go_on = go_on if resume else _begin
         begin_or_go_on(out, flags, settings, _depths(baselines))
@@ -99,9 +113,11 @@ def _begin(out: Path, flags: dict[str, Any], settings: list[str], depths: list[i
             prior=chosen.search.prior or None,
             select=chosen.search.select,
             device=flags["device"] or "auto",
+            precision=flags["precision"] or "float32",
             init_from=flags["init_from"],
             table=flags["table"],
             column=flags["column"],
+            labels=flags["labels"] or 0,
             watch=watch,
         )
     _train_baselines(out, baselines)
@@ -202,6 +218,8 @@ def _train_baselines(out: Path, baselines: list[FixedDepth]) -> None:
                 seed=run.seed,
                 repeats=run.config.repeats,
                 device=run.config.device,
+                precision=run.config.precision,
+                labels=run.config.labels,
                 watch=watch,
             )
 
@@ -219,7 +237,7 @@ def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], setting
             held = "none" if has == "" else has
             raise PolyarchError(f"{flag} conflicts with the run in {out}, which has {held}; leave it out")
 
-    for name in ("seed", "repeats", "device", "init_from", "column"):
+    for name in ("seed", "repeats", "device", "precision", "init_from", "column", "labels"):
         if flags.get(name) not in (None, "auto"):
             check(f"--{name.replace('_', '-')} {flags[name]}", flags[name], getattr(config, name))
     if flags.get("table"):

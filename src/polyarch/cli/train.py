@@ -107,6 +107,7 @@ def _begin(
             prior=chosen.search.prior or None,
             select=chosen.search.select,
             device=flags["device"] or "auto",
+            labels=source.config.labels if source and not flags["data"] else 0,
             inherit=folder if inherit else None,
             watch=watch,
         )

@@ -163,12 +163,19 @@ def split_indices(
         # Within its class, example k of c gets the place k/c; sorted by place, every stretch of the order
         # holds the classes in proportion. The last of each class has the place 1: it stays in training.
         labels = strata[order]
-        by_class = np.argsort(labels, kind="stable")
-        _, starts, sizes = np.unique(labels[by_class], return_index=True, return_counts=True)
-        place = np.empty(n)
-        place[by_class] = (np.arange(n) - np.repeat(starts, sizes) + 1) / np.repeat(sizes, sizes)
+        _, members, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+        place = (turns(labels) + 1) / sizes[members]
         order = order[np.argsort(place, kind="stable")]
     return np.sort(order[test + valid :]), np.sort(order[test : test + valid]), np.sort(order[:test])
+
+
+def turns(labels: Array) -> Indices:
+    """For each of `labels` [n], how many of the same class come before it."""
+    by_class = np.argsort(labels, kind="stable")
+    _, starts, sizes = np.unique(labels[by_class], return_index=True, return_counts=True)
+    found = np.empty(len(labels), np.int64)
+    found[by_class] = np.arange(len(labels)) - np.repeat(starts, sizes)
+    return found
 
 
 def check_disjoint(parts: tuple[Indices, ...], n: int) -> None:

@@ -8,6 +8,7 @@ from polyarch.methods.fixed_depth import FixedDepth
 from polyarch.methods.gdas import Gdas
 from polyarch.methods.one_shot import OneShot
 from polyarch.methods.parsec import Parsec
+from polyarch.methods.semi_supervised import SemiSupervised
 from polyarch.methods.side_by_side import SideBySide
 from polyarch.methods.standalone import Standalone
 from polyarch.methods.stochastic import StochasticArchitectures
@@ -26,6 +27,7 @@ __all__ = [
     "OneShot",
     "Parsec",
     "Problem",
+    "SemiSupervised",
     "SideBySide",
     "Stage",
     "Standalone",

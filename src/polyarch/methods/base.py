@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -40,8 +41,17 @@ class Problem:
     likelihood: Likelihood
     prior: Categorical
     data: Mapping[str, Examples]
+    """Under `train`, `valid` where there is one, and, with few labels, `unlabelled` (whose `y` is -1)."""
     black: Tensor | None = None
     """Of images: what a black pixel is after standardising, [channels, 1, 1]."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Of products and convolutions on a CUDA device; weights, sums and losses are single precision in any case."""
+
+    def computing(self) -> AbstractContextManager[Any]:
+        """In which every pass through the supernet is run, so that it has the precision asked for."""
+        # What is cached would be kept beyond a captured step.
+        mixed = self.precision == "bfloat16"
+        return torch.autocast("cuda", torch.bfloat16, cache_enabled=False) if mixed else nullcontext()
 
     @property
     def repeats(self) -> int:

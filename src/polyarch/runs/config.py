@@ -50,6 +50,10 @@ class Config:
     """The file of the table that it is watched by."""
     column: str = ""
     """The column of that table."""
+    labels: int = 0
+    """How many training examples keep their label (`data.labels.few_labels`); 0 is all of them."""
+    precision: str = "float32"
+    """Of products and convolutions while searching, on a CUDA device."""
     format: int = FORMAT
 
     def write(self, folder: Path) -> None:
@@ -127,9 +131,12 @@ def describe_method(method: Method) -> dict[str, Any]:
     return {"name": catalogue.name_of("method", type(method), method.settings()), "settings": method.settings()}
 
 
-def describe_task(task: Task) -> dict[str, Any]:
-    """A task as a config holds it."""
-    sizes = {"train": task.train, "valid": task.valid, "test": task.test}
+def describe_task(task: Task, labels: int = 0) -> dict[str, Any]:
+    """A task as a config holds it; where so many keep their labels, only these count as training examples."""
+    splits = {"train": task.train, "valid": task.valid, "test": task.test}
+    sizes = {name: len(split) for name, split in splits.items() if split is not None}
+    if labels:
+        sizes |= {"train": labels, "unlabelled": sizes["train"] - labels}
     return {
         "name": task.name,
         "source": task.source,
@@ -137,7 +144,7 @@ def describe_task(task: Task) -> dict[str, Any]:
         "input": list(task.input_shape),
         "likelihood": task.likelihood.settings(),
         "classes": list(task.classes),
-        "examples": {name: len(split) for name, split in sizes.items() if split is not None},
+        "examples": sizes,
     }
 
 

@@ -43,7 +43,8 @@ def finish(folder: Path, config: Config, task: Task, loop: Loop, truth: Truth | 
         tensors |= {f"standardise/{name}": value for name, value in task.standardise.state_dict().items()}
         choices = selection.select(one, config.select) if preferred is None else preferred[repeat].tolist()
         architecture = space.architecture(choices)
-        tensors |= {f"statistics/{name}": value for name, value in _own_statistics(loop, architecture, repeat).items()}
+        statistics = _own_statistics(loop, task, architecture, repeat)
+        tensors |= {f"statistics/{name}": value for name, value in statistics.items()}
         checkpoints.save(home / WEIGHTS, tensors, {"best_epoch": loop.progress.best_epoch[repeat]})
         write_json(home / "architecture.json", {"architecture": str(architecture), "select": config.select})
         probs = {name: p.tolist() for name, p in one.probs().items()}
@@ -82,12 +83,13 @@ def one_repeat(value: Any, repeat: int) -> Any:
     return value[repeat] if isinstance(value, list) else value
 
 
-def _own_statistics(loop: Loop, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
-    """Batch-norm statistics of the selected network, where its supernet's are those of many."""
+def _own_statistics(loop: Loop, task: Task, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
+    """Batch-norm statistics of the selected network, where its supernet's are those of many; they need no labels."""
     if not loop.problem.supernet.shares_statistics or loop.problem.space.count() == 1:
         return {}
     network = loop.problem.supernet.extract(architecture, repeat).to(loop.device)
-    recalibrate(network, calibration_batches(loop.problem.data["train"].x, seed=loop.streams[repeat].seed))
+    batches = calibration_batches(task.train.x, seed=loop.streams[repeat].seed)
+    recalibrate(network, [task.standardise(batch).to(loop.device) for batch in batches])
     return {name: value.clone() for name, value in network.named_buffers()}
 
 

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from polyarch import selection
+from polyarch.data.labels import few_labels
 from polyarch.data.task import Split, Task
 from polyarch.distributions.categorical import Categorical
-from polyarch.errors import PolyarchError
+from polyarch.errors import PolyarchError, unknown
 from polyarch.methods.base import Examples, Method, Problem, State
 from polyarch.runs import config as configs
 from polyarch.runs.config import CONFIG, Config
@@ -33,6 +34,7 @@ from polyarch.training import checkpoints, world
 from polyarch.training.loop import Diverged, Loop, Progress
 from polyarch.training.streams import Streams
 
+PRECISIONS = ("float32", "bfloat16")
 Watch = Callable[[dict[str, Any]], None]
 """Called with every evaluation: the line of metrics.jsonl, its `epochs` at most, and `seconds` so far."""
 
@@ -48,10 +50,12 @@ def search(
     prior: str | Categorical | None = None,
     select: str = "auto",
     device: str = "auto",
+    precision: str = "float32",
     inherit: str | Path | None = None,
     init_from: str | Path | None = None,
     table: str | Path | None = None,
     column: str | None = None,
+    labels: int = 0,
     checkpoint_seconds: float = 10.0,
     watch: Watch | None = None,
 ) -> Run | list[Run]:
@@ -67,6 +71,8 @@ def search(
         prior: over architectures; the method's own by default. A name, or a distribution over the space's decisions.
         select: how one architecture is taken from belief: `argmax`, `95%`, `expectation`, or `auto`.
         device: `cpu`, `cuda`, or `auto`.
+        precision: `float32`, or, on a CUDA device, `bfloat16` for products and convolutions, which is about twice as
+            fast; weights, sums and losses stay in single precision, and so does everything after the search.
         inherit: the folder of a finished run; training one network (`Standalone`) starts from the weights that run
             gives its architecture.
         init_from: the folder of a finished run of the same method and the same decisions; the search starts from the
@@ -74,6 +80,9 @@ def search(
         table: ground truth, a path or a name (see `polyarch.tables`): every evaluation also says, as `truth`, what the
             table has for the current mode of belief. It is only watched: nothing is ever chosen by it.
         column: which of the table's columns; by default the only one of validation accuracy.
+        labels: so many training examples keep their label, equally many a class; 0 is all. Which ones depends on the
+            data and its `split_seed`, not on `seed`: all repeats have the same. The method gets the others without a
+            label, as `problem.data["unlabelled"]`; one that does not read them learns from few labels alone.
         checkpoint_seconds: at least so long between two checkpoints; killed, a search loses that much at most.
         watch: called with every evaluation.
 
@@ -92,9 +101,9 @@ def search(
     config = Config(
         space=configs.describe_space(space),
         method=configs.describe_method(method),
-        data=configs.describe_task(task),
+        data=configs.describe_task(task, labels),
         prior=configs.describe_prior(prior if prior is not None else method.default_prior, space),
-        select=selection.rule_for(select, space.nested, len(task.train)),
+        select=selection.rule_for(select, space.nested, labels or len(task.train)),
         seed=seed,
         repeats=repeats,
         device=str(find_device(device)),
@@ -103,6 +112,8 @@ def search(
         init_from=str(Path(init_from).resolve()) if init_from else "",
         table=truth.table if truth else "",
         column=truth.column.name if truth else "",
+        labels=labels,
+        precision=_check_precision(precision, device),
     )
     config.make_prior(space)
     if config.prior != "uniform" and not method.takes_prior(space):
@@ -156,6 +167,14 @@ def find_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def _check_precision(name: str, device: str) -> str:
+    if name not in PRECISIONS:
+        raise unknown("precision", name, PRECISIONS)
+    if name == "bfloat16" and find_device(device).type != "cuda":
+        raise PolyarchError("precision bfloat16 is for CUDA devices; leave it out, or search on one")
+    return name
+
+
 def make_problem(config: Config, space: Space, task: Task, device: torch.device) -> Problem:
     """What a method is given for one stage: data standardised and on the device, a supernet of all repeats."""
 
@@ -163,6 +182,8 @@ def make_problem(config: Config, space: Space, task: Task, device: torch.device)
         return Examples(task.standardise(split.x).to(device), split.y.to(device))
 
     splits = {"train": task.train} | ({"valid": task.valid} if task.valid is not None else {})
+    if config.labels:
+        splits["train"], splits["unlabelled"] = few_labels(task, config.labels)
     with torch.device(device):
         supernet = space.supernet(task.shape, config.repeats)
     prior = config.make_prior(space)
@@ -174,6 +195,7 @@ def make_problem(config: Config, space: Space, task: Task, device: torch.device)
         prior=replace(prior, logits=prior.logits.to(device)),
         data={name: examples(split) for name, split in splits.items()},
         black=task.standardise(torch.zeros(task.input_shape[0], 1, 1)).to(device) if image else None,
+        precision="bfloat16" if config.precision == "bfloat16" else "float32",
     )
 
 

@@ -15,7 +15,15 @@ def main(folder: str, out: str) -> None:
     dist.init_process_group("gloo")
     run = Run(folder)
     config = run.config
-    search(config.make_space(), run.task(), config.make_method(), out=out, seed=config.seed, device="cpu")
+    search(
+        config.make_space(),
+        run.task(),
+        config.make_method(),
+        out=out,
+        seed=config.seed,
+        device="cpu",
+        labels=config.labels,
+    )
     dist.destroy_process_group()
 
 

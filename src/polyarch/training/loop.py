@@ -162,16 +162,19 @@ class Loop:
         if (count, phase) not in self._steps:
             feed = Feed(self.batches.of(count), self._draws, self._rates, phase)
             captures = self.device.type == "cuda" and self.method.capturable() is self.method
-            self._steps[count, phase] = CapturedStep(
-                lambda: self.method.step(self.problem, self.state, feed), self.state.tensors(), captures
-            )
+            self._steps[count, phase] = CapturedStep(lambda: self._step(feed), self.state.tensors(), captures)
         return self._steps[count, phase]()
+
+    def _step(self, feed: Feed) -> Info:
+        with self.problem.computing():
+            return self.method.step(self.problem, self.state, feed)
 
     def _evaluate(self, steps: dict[str, Tensor]) -> dict[str, Any]:
         """Evaluates, keeps the best, and says what happened: every value a list with one entry a repeat."""
         progress = self.progress
         splits = {self.split or "train"} | ({"valid"} if "valid" in self.problem.data else set())
-        found = {split: self.method.evaluate(self.problem, self.state, split) for split in sorted(splits)}
+        with self.problem.computing():
+            found = {split: self.method.evaluate(self.problem, self.state, split) for split in sorted(splits)}
         belief = self.method.distribution(self.problem.space, self.state.belief)
         objective = found[self.split or "train"]["objective"].tolist()
         running = [stopped == 0 for stopped in progress.stopped_epoch]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from polyarch.data.labels import HIDDEN
 from polyarch.data.task import Task
 from polyarch.distributions.priors import make_prior
 from polyarch.methods.base import Examples, Feed, Method, Problem, State
@@ -34,14 +35,18 @@ class Needs:
 
 
 def prepare(method: Method, space: Space, task: Task, examples: Examples, repeats: int) -> tuple[Problem, State, Feed]:
-    """Everything that a first step needs, with `examples` standing in for every split."""
+    """Everything that a first step needs, with `examples` standing in for every split: in one, without labels."""
     stage = method.stages(space)[0]
     problem = Problem(
         space=stage.space,
         supernet=stage.space.supernet(task.shape, repeats),
         likelihood=task.likelihood,
         prior=make_prior(method.default_prior, stage.space.decisions),
-        data={"train": examples, "valid": examples},
+        data={
+            "train": examples,
+            "valid": examples,
+            "unlabelled": Examples(examples.x, torch.full_like(examples.y, HIDDEN)),
+        },
     )
     streams = [Streams(k) for k in range(repeats)]
     state = method.init(problem, streams, None)

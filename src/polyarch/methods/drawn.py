@@ -1,0 +1,135 @@
+"""Weights that architectures share, trained under architectures drawn from the space: what such methods have in common.
+
+No distribution is learnt: belief is what the space draws from, and all architectures predict together.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from polyarch.distributions.base import Distribution
+from polyarch.distributions.categorical import Categorical
+from polyarch.distributions.listed import Listed
+from polyarch.errors import PolyarchError
+from polyarch.methods.base import FeedSpec, Problem, State
+from polyarch.methods.recipe import Recipe
+from polyarch.spaces.base import Hard, PerExample, Space, View
+from polyarch.training.judging import best_judged, judged_on_average
+from polyarch.training.optimisers import momentum_buffers
+from polyarch.training.streams import Streams
+
+FACTOR = 0.2
+"""What the rate falls by (the paper)."""
+JUDGED = 4
+"""Architectures whose mean an evaluation reports: the same ones every time."""
+COMPARED = 20
+"""Architectures among which the selected one is the best."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnArchitectures(Recipe, ABC):
+    """Draws architectures; a subclass says what the weights learn under them, and when the rate falls."""
+
+    drops: ClassVar[tuple[float, ...]]
+    """After these parts of the training the rate falls."""
+
+    stop: Literal["auto", "train", "valid", "never"] = "never"
+    """As for every method; the paper reports the last epoch."""
+    nesterov: bool = True
+    """Nesterov's momentum (the paper)."""
+    weight_decay: float = 5e-4
+    """L2, on every weight (the released code)."""
+    clip: float = 0.0
+    """Gradients are scaled down to this norm; 0 is never."""
+
+    def check(self, space: Space) -> None:
+        """Belief must be something that numbers between 0 and 1 can be turned into architectures by."""
+        if not isinstance(space.drawn_from(), Categorical | Listed):
+            raise PolyarchError(f"{self.name} does not know how to draw from the space {space.name!r}")
+
+    def takes_prior(self, space: Space) -> bool:
+        """Architectures come from the space."""
+        return False
+
+    def draws_for(self, spec: FeedSpec) -> int:
+        """How many architectures a batch needs; one for every example by default."""
+        return spec.size
+
+    def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
+        """How images are changed, and numbers that architectures are made from inside the step: `FEED:uniform`."""
+        drawn = super().draw(problem, streams)
+        for feed, spec in self.feeds(problem).items():
+            shape = (self.draws_for(spec), len(problem.space.decisions))
+            drawn[f"{feed}:uniform"] = torch.rand(shape, generator=streams["architecture"])
+        return drawn
+
+    def rates(self, epoch: int) -> dict[str, float]:
+        """See `Method.rates`."""
+        return {"weights": self.rate * FACTOR ** sum(epoch >= part * self.epochs for part in self.drops)}
+
+    def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
+        """Fresh weights; what the space draws from."""
+        self.start(problem, streams)
+        source, device = problem.space.drawn_from(), problem.data["train"].y.device
+        held = {"choices": source.choices} if isinstance(source, Listed) else {}
+        assert isinstance(source, Categorical | Listed)
+        belief = {
+            name: value.to(device).expand(problem.repeats, *value.shape).clone()
+            for name, value in {**held, "logits": source.logits}.items()
+        }
+        state = State.of(problem.supernet, belief)
+        state.optimiser = momentum_buffers(weights=state.weights)
+        return state
+
+    def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
+        """What architectures were drawn from."""
+        if "choices" in belief:
+            return Listed(space.decisions, belief["choices"], belief["logits"])
+        return Categorical(space.decisions, belief["logits"])
+
+    def view(self, problem: Problem, state: State, uniform: Tensor) -> View:
+        """Architectures of every example, from numbers [repeats, examples, decisions]; the host knows an only one."""
+        if len(problem.space.members) == 1:
+            return Hard(problem.space.members[0].choices)
+        return PerExample(self.chosen(state, uniform))
+
+    def chosen(self, state: State, uniform: Tensor) -> Tensor:
+        """Where uniform numbers fall on the cumulated probabilities of belief; a list needs one number alone.
+
+        Args:
+            state: whose belief is asked.
+            uniform: [repeats, n, decisions].
+
+        Returns:
+            Choices [repeats, n, decisions].
+        """
+        if "choices" in state.belief:
+            uniform = uniform[..., 0]
+        probs = state.belief["logits"].softmax(-1)  # [repeats, listed] or [repeats, decisions, longest]
+        edges = probs.cumsum(-1)[..., :-1].unsqueeze(1)
+        found = (uniform.unsqueeze(-1) > edges).sum(-1)  # [repeats, n] or [repeats, n, decisions]
+        if "choices" not in state.belief:
+            return found
+        width = state.belief["choices"].shape[-1]
+        return state.belief["choices"].gather(1, found.unsqueeze(-1).expand(-1, -1, width))
+
+    def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
+        """The mean over a few architectures, with the shared weights and statistics; always the same ones."""
+        return judged_on_average(problem, self._some(problem, state, JUDGED), split)
+
+    def preferred(self, problem: Problem, state: State) -> Tensor:
+        """Of a few architectures, the one that fits validation data best."""
+        return best_judged(problem, self._some(problem, state, COMPARED))
+
+    def _some(self, problem: Problem, state: State, count: int) -> Tensor:
+        """The first of the list, or as many draws: [count or fewer, decisions]."""
+        belief = self.distribution(problem.space, state.belief).repeat(0)
+        if isinstance(belief, Listed):
+            return belief.choices[:count]
+        return belief.sample(count, torch.Generator().manual_seed(0))

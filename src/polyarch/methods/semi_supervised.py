@@ -1,0 +1,131 @@
+"""Few labels, many examples without (section 5.3 of NSA): any two architectures should say the same of an example.
+
+    loss = mean over labelled examples of -log p(y | x', a')
+         + w mean over all examples and classes of (f(x', a') - f(x'', a''))^2
+
+f are logits, a' and a'' two architectures that are drawn for every example, x' and x'' its image changed at random
+twice. No gradient goes through the second pass. w = consistency * exp(-5 (1 - t)^2) rises step by step, where t is the
+part done of the first half of all steps, and then 1. Batch norm is in training mode in both passes, and its running
+statistics move in both.
+
+With one architecture and dropout (settings of the space `wiring`) this is the Pi-model of Laine and Aila: the passes
+differ by dropout and changed images alone. `consistency=0` learns from labels alone, by as many steps.
+
+What differs from the released code: there, labels are drawn without regard to classes; labelled examples are shuffled
+whenever they begin again, here once an epoch; and for learning from labels alone all others still pass through the
+network, with a weight of 0, and so into the statistics of batch norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from polyarch.errors import PolyarchError
+from polyarch.methods.base import Feed, FeedSpec, Info, Problem, State, gradients
+from polyarch.methods.drawn import DrawnArchitectures
+from polyarch.settings import at_least
+from polyarch.spaces.base import PerExample
+from polyarch.training import world
+from polyarch.training.streams import Streams
+
+STEPS = "consistency.steps"
+"""In a state's `optimiser`: how many steps were made, [repeats]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SemiSupervised(DrawnArchitectures):
+    """Trains shared weights on a few labels and on what architectures should agree about."""
+
+    name: ClassVar[str] = "semi-supervised"
+    drops: ClassVar[tuple[float, ...]] = (0.4, 0.8)  # the released code: epochs 40 and 80 of 100
+
+    consistency: float = 20.0
+    """Weight of the squared distance between the logits of two passes, once it has risen; 0 learns from labels alone
+    (the paper: 20)."""
+    epochs: int = 100
+    """Passes over the examples without a label (the released code)."""
+    batch_size: int = 128
+    """Examples a step, over all ranks, half of them labelled (the released code)."""
+    rate: float = 0.1
+    """First learning rate; a fifth after 40 and 80 % of the epochs (the released code)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("consistency", self.consistency, 0)
+        at_least("batch_size", self.batch_size, 2)
+
+    def feeds(self, problem: Problem) -> dict[str, FeedSpec]:
+        """A batch of each kind; the first says how long an epoch is, the other begins again until it is over."""
+        labelled = self.batch_size // 2
+        most = {"unlabelled": self.batch_size - labelled, "train": labelled}
+        sizes = {name: min(size, len(problem.data[name])) for name, size in most.items()}
+        return {name: FeedSpec(name, size - size % world.size()) for name, size in sizes.items()}
+
+    def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
+        """Architectures and changes of images, for every pass its own: `PASS/FEED:NAME`."""
+        drawn: dict[str, Tensor] = {}
+        for number in range(2 if self.consistency else 1):
+            drawn |= {f"{number}/{name}": value for name, value in super().draw(problem, streams).items()}
+        return drawn
+
+    def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
+        """Fresh weights; what the space draws from; no step made."""
+        if "unlabelled" not in problem.data:
+            raise PolyarchError(f"{self.name} needs examples without a label; say how many keep theirs: --labels N")
+        if PerExample not in problem.supernet.views:
+            raise PolyarchError(
+                f"networks of the space {problem.space.name!r} run no batch of several; {self.name} needs another space"
+            )
+        state = super().init(problem, streams, previous)
+        device = problem.data["train"].y.device
+        state.optimiser[STEPS] = torch.zeros(problem.repeats, dtype=torch.float64, device=device)
+        return state
+
+    def step(self, problem: Problem, state: State, feed: Feed) -> Info:
+        """One step on the log-likelihood of the labelled half, less the weighted distance between two passes."""
+        problem.supernet.train()
+        labels = feed.batches["train"][0].y
+        logits = self._logits(problem, state, feed, 0)
+        examples = logits.shape[1] * world.size()
+        fit = world.mean(problem.likelihood.log_likelihood(logits[:, : labels.shape[-1]], labels))
+        objective, metrics = fit, {"log_likelihood": fit.detach()}
+        if self.consistency:
+            with torch.no_grad():
+                again = self._logits(problem, state, feed, 1)
+            distance = world.mean((logits - again).square().mean(-1))
+            weight = self.weight(problem, state.optimiser[STEPS]).to(distance.dtype)
+            objective = fit - weight * distance
+            metrics |= {"distance": distance.detach(), "consistency_weight": weight}
+        self.move_weights(state, gradients(-objective, list(state.weights.values())), feed.rates["weights"])
+        state.optimiser[STEPS].add_(1)
+        return Info(metrics, forward=examples * (2 if self.consistency else 1), backward=examples)
+
+    def weight(self, problem: Problem, steps: Tensor) -> Tensor:
+        """Of the distance, after so many steps; shaped like `steps`."""
+        an_epoch = len(problem.data["unlabelled"]) // self.feeds(problem)["unlabelled"].size
+        done = (steps / (an_epoch * self.epochs / 2)).clamp(max=1)
+        return self.consistency * (-5 * (1 - done).square()).exp()
+
+    def _logits(self, problem: Problem, state: State, feed: Feed, number: int) -> Tensor:
+        """What a pass says of the labelled examples, and after them, where they count, of the others.
+
+        Args:
+            problem: as for `step`.
+            state: as for `step`.
+            feed: as for `step`.
+            number: of the pass, 0 or 1.
+
+        Returns:
+            [repeats, examples, outputs].
+        """
+        prefix = f"{number}/"
+        draws = {name.removeprefix(prefix): value for name, value in feed.draws.items() if name.startswith(prefix)}
+        names = ("train", "unlabelled") if self.consistency else ("train",)
+        x = torch.cat([self.batch(problem, replace(feed, draws=draws), name).x for name in names], 1)
+        uniform = torch.cat([world.share(draws[f"{name}:uniform"], 1) for name in names], 1)
+        return problem.supernet(x, self.view(problem, state, uniform)).float()  # distances need all digits
