@@ -1,0 +1,103 @@
+"""Networks with stochastic architectures (seed 001): what holds of the paper's tables and figures.
+
+    python -m reproduce.stochastic_architectures train fashion --folder IMAGES --seeds 3 --runs runs/fashion
+    python -m reproduce.stochastic_architectures measure fashion --folder IMAGES --seeds 3 --runs runs/fashion
+
+    python -m reproduce.stochastic_architectures train cifar --folder IMAGES --device cuda --runs runs/cifar
+    python -m reproduce.stochastic_architectures measure cifar --folder IMAGES --device cuda --runs runs/cifar
+
+    python -m reproduce.stochastic_architectures show        # tables, as Markdown
+    python -m reproduce.stochastic_architectures figures     # figures as PNG
+
+`fashion` is small: Fashion-MNIST at 14 x 14, 10,000 training images, 8 channels, 10 epochs, half an hour a
+seed on one CPU core and as long to measure; `cifar` is CIFAR-10 at width 4, 40 epochs, on a GPU. All networks of a
+setup are trained alike. Killed, training goes on with those that are not there yet; `--networks` trains some alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from reproduce.depth import machine
+from reproduce.stochastic_measures import MEASURES, Bench, Row, measured, write
+from reproduce.stochastic_networks import SETUPS, Setup, file_of, networks, task_of, train
+
+RESULTS = Path(__file__).parent.parent / "docs" / "results" / "stochastic-architectures"
+
+
+def command(words: list[str]) -> str:
+    """How to run this again; where images and results lie is nobody's business."""
+    text = re.sub(r"\s*--(out|folder|runs|seconds|first)[= ]\S+", "", " ".join(words))
+    return f"python -m reproduce.stochastic_architectures {text.strip()}"
+
+
+def train_all(given: argparse.Namespace, setup: Setup, device: torch.device) -> None:
+    """Networks that are not there yet, seed by seed, until the time is up."""
+    started = time.monotonic()
+    given.runs.mkdir(parents=True, exist_ok=True)
+    task = task_of(setup.data, given.folder, setup)
+    for seed in range(given.first, given.seeds):
+        for name in given.networks or networks(setup):
+            path = file_of(given.runs, name, seed)
+            if path.exists() or time.monotonic() - started > given.seconds:
+                continue
+            torch.save(train(setup, name, seed, task, device, given.every), path)
+
+
+def measure_all(given: argparse.Namespace, setup: Setup, device: torch.device) -> None:
+    """All that can be measured on what is there."""
+    task = task_of(setup.data, given.folder, setup)
+    outside = task_of(setup.outside, given.folder, setup).test if setup.outside else None
+    given.out.mkdir(parents=True, exist_ok=True)
+    head: dict[str, Any] = {"command": command(sys.argv[1:]), "machine": machine(given.device)}
+
+    def rows() -> Iterator[Row]:
+        for seed in range(given.first, given.seeds):
+            bench = Bench(setup, given.runs, seed, task, None if outside is None else outside.x, device)
+            yield from measured(bench, given.measures or tuple(MEASURES))
+
+    write(given.out / f"{given.setup}{given.suffix}.json", head, rows())
+
+
+def main() -> None:
+    """Trains, measures, or shows what there is."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    for name in ("train", "measure"):
+        verb = verbs.add_parser(name)
+        verb.add_argument("setup", choices=list(SETUPS))
+        verb.add_argument("--folder", default="", help="where images lie")
+        verb.add_argument("--seeds", type=int, default=1)
+        verb.add_argument("--first", type=int, default=0, help="seed to begin with")
+        verb.add_argument("--device", default="cpu")
+        verb.add_argument("--runs", type=Path, required=True, help="folder of trained networks")
+    verbs.choices["train"].add_argument("--networks", nargs="+", default=[])
+    verbs.choices["train"].add_argument("--every", type=int, default=1, help="epochs between two looks at test data")
+    verbs.choices["train"].add_argument("--seconds", type=float, default=1e9, help="begin nothing after so long")
+    verbs.choices["measure"].add_argument("--measures", nargs="+", default=[], choices=list(MEASURES))
+    verbs.choices["measure"].add_argument("--suffix", default="", help="of the file of results")
+    for name in ("show", "figures"):
+        verbs.add_parser(name)
+    for verb in verbs.choices.values():
+        verb.add_argument("--out", type=Path, default=RESULTS, help="default: docs/results/stochastic-architectures")
+    given = parser.parse_args()
+    if given.verb in ("show", "figures"):
+        from reproduce import stochastic_shown
+
+        (stochastic_shown.show if given.verb == "show" else stochastic_shown.draw)(given.out)
+        return
+    setup, device = SETUPS[given.setup], torch.device(given.device)
+    torch.backends.cudnn.benchmark = True  # few shapes, many steps
+    (train_all if given.verb == "train" else measure_all)(given, setup, device)
+
+
+if __name__ == "__main__":
+    main()
