@@ -23,7 +23,16 @@ def images(tmp_path_factory):
 
 
 @pytest.mark.parametrize("per", ["instance", "batch"])
-@pytest.mark.parametrize("settings", [{}, {"listed": 3}, {"listed": 3, "own_affine": True, "own_aggregation": True}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"listed": 3},
+        {"listed": 3, "own_affine": True, "own_aggregation": True},
+        {"wirings": "residual", "dropout": 0.2},
+    ],
+    ids=["all", "list", "own", "dropout"],
+)
 def test_contract(tmp_path, images, per, settings):
     check_method(StochasticArchitectures(per=per, **QUICK), Wiring(**SMALL, **settings), images, tmp_path, ranks=False)
 

@@ -297,3 +297,10 @@ def test_killed_at_random_moments(tmp_path):
     found = json.loads(done.stdout)
     assert (found["kills"], found["lost"]) == (10, 0)
     assert found["completed"] > 0
+
+
+@pytest.mark.parametrize(("precision", "says"), [("bfloat16", "is for CUDA devices"), ("half", "unknown precision")])
+def test_precision_that_is_not_to_be_had(tmp_path, task, precision, says):
+    with pytest.raises(PolyarchError, match=says):
+        search(SPACE, task, METHOD, out=tmp_path / "run", device="cpu", precision=precision)
+    assert not (tmp_path / "run").exists()

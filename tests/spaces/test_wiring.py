@@ -10,6 +10,7 @@ from torch import nn
 from polyarch import PolyarchError
 from polyarch.data.task import TaskShape
 from polyarch.spaces import Hard, PerExample, Wiring
+from polyarch.spaces.layers import Dropout
 from polyarch.testing import check_space
 from polyarch.testing.spaces import make_supernet
 
@@ -77,6 +78,29 @@ def test_more_wirings_than_there_are():
 def test_weights_of_their_own_need_a_list(settings):
     with pytest.raises(PolyarchError, match="need a list"):
         Wiring(**settings)
+
+
+def test_given_wirings_are_the_list():
+    space = Wiring(**SMALL, wirings="residual 2<-0|1<-0")
+    assert space.members == (space.residual, space.parse("2<-0|1<-0"))
+    assert space.drawn_from().choices.tolist() == [list(member.choices) for member in space.members]
+    own = Wiring(**SMALL, wirings="residual -|-", own_affine=True)
+    assert own.supernet(SHAPE).table.shape == (1, 2, 12)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"wirings": "residual", "listed": 2}, "leave listed or wirings out"),
+        ({"wirings": "residual 1<-0|- residual"}, "given twice"),
+        ({"wirings": "residual 9<-0|-"}, "no link of a stage"),
+        ({"dropout": 1.0}, "below 1"),
+        ({"dropout": -0.1}, "0 or more"),
+    ],
+)
+def test_refused_settings(settings, says):
+    with pytest.raises(PolyarchError, match=says):
+        Wiring(**SMALL, **settings)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -208,3 +232,42 @@ def test_the_papers_size():
     with torch.device("meta"):
         network = space.build(space.residual, TaskShape((3, 32, 32), 10))
     assert round(sum(p.numel() for p in network.parameters()) / 1e6, 1) == 39.5
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Dropout.
+
+
+def chances(*seeds):
+    return [torch.Generator().manual_seed(seed) for seed in seeds]
+
+
+def test_dropout_acts_in_training_alone():
+    space, plain = Wiring(**SMALL, dropout=0.5), Wiring(**SMALL)
+    supernet, without = make_supernet(space, SHAPE, (0, 1)), make_supernet(plain, SHAPE, (0, 1))
+    x, view = images(2, 5), Hard((0,) * 12)
+    for training in (False, True):
+        equal = torch.equal(supernet.train(training)(x, view), without.train(training)(x, view))
+        assert equal is not training
+    plain_network = supernet.eval().extract(space.architecture([0] * 12), 1)
+    assert torch.allclose(plain_network(x[1]), supernet(x, view)[1], atol=1e-9)
+
+
+def test_every_repeat_drops_by_its_own_generator():
+    space, x, view = Wiring(**SMALL, dropout=0.3), images(2, 5), Hard((0,) * 12)
+    both = make_supernet(space, SHAPE, (0, 1)).train()
+    both.draw_from(chances(7, 8))
+    together = both(x, view)
+    for repeat in (0, 1):
+        one = make_supernet(space, SHAPE, (repeat,)).train()
+        one.draw_from(chances(7 + repeat))
+        assert torch.allclose(one(x[repeat : repeat + 1], view)[0], together[repeat], atol=1e-9)
+
+
+def test_what_stays_is_larger_by_as_much_as_is_dropped():
+    layer = Dropout(0.2).train()
+    layer.generators = chances(0, 1)
+    dropped = layer(torch.ones(200, 6, 10, 10))
+    assert dropped.unique().tolist() == pytest.approx([0, 1.25])
+    assert dropped.mean().item() == pytest.approx(1, abs=4.5 * (0.25 / dropped.numel()) ** 0.5)
+    assert not torch.equal(dropped[:, :3], dropped[:, 3:])

@@ -9,7 +9,7 @@ from polyarch.data.task import Gaussian, Standardise, TaskShape
 from polyarch.distributions import Categorical, Listed
 from polyarch.distributions.categorical import pad
 from polyarch.errors import PolyarchError
-from polyarch.spaces import NasBench201
+from polyarch.spaces import NasBench201, Wiring
 from polyarch.testing.spaces import make_supernet
 from polyarch.testing.toy import Lines
 from polyarch.uncertainty import Ensemble, members_of
@@ -105,3 +105,37 @@ def test_members_answer_alike_inside_a_supernet_and_apart(space, shape):
     assert torch.allclose(*outputs, atol=1e-9)
     assert torch.allclose(*gradients, atol=1e-9)
     assert outputs[0].std(0).max() > 1e-3, "members must differ for this to say something"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Dropout: every draw of it is a member.
+
+DROPPING = Wiring(stages=2, nodes=2, channels=2, wirings="residual", dropout=0.3)
+
+
+def test_with_dropout_there_are_as_many_members_as_asked_for():
+    got = members_of(DROPPING, DROPPING.drawn_from(), 7, chance())
+    assert got.choices.tolist() == [list(DROPPING.residual.choices)] * 7
+    assert torch.allclose(got.weights, torch.full((7,), 1 / 7))
+    assert len(members_of(DROPPING, DROPPING.drawn_from(), None, chance()).weights) == 20
+
+
+def test_a_member_keeps_its_draw_of_dropout():
+    """So that an attack's gradient is that of what is attacked, also where it is computed twice."""
+    supernet = make_supernet(DROPPING, TaskShape((1, 6, 6), 3), (0,)).eval()
+    members = Within(supernet, members_of(DROPPING, DROPPING.drawn_from(), 3, chance()).choices)
+    x = torch.randn(4, 1, 6, 6, generator=chance(), dtype=torch.float64)
+    with torch.no_grad():
+        said = members(x)
+        assert torch.equal(members(x), said)
+        assert not any(torch.allclose(said[a], said[b]) for a, b in ((0, 1), (0, 2), (1, 2)))
+        without = supernet(x.unsqueeze(0), members.views[0])[0]
+    assert not torch.allclose(said[0], without)
+    assert not any(module.training for module in supernet.modules())
+    given = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(members(given)[1, 0, 0], given)
+    small = torch.zeros_like(x)
+    small[0, 0, 2, 3] = 1e-6
+    with torch.no_grad():
+        slope = (members(x + small)[1, 0, 0] - members(x - small)[1, 0, 0]) / 2e-6
+    assert gradient[0, 0, 2, 3].item() == pytest.approx(slope.item(), rel=1e-4, abs=1e-9)
