@@ -33,6 +33,10 @@ from reproduce.stochastic_networks import SETUPS, Setup, file_of, networks, task
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "stochastic-architectures"
 
 
+OUTSIDE = 2_000
+"""Inputs of another kind that are looked at."""
+
+
 def command(words: list[str]) -> str:
     """How to run this again; where images and results lie is nobody's business."""
     text = re.sub(r"\s*--(out|folder|runs|seconds|first)[= ]\S+", "", " ".join(words))
@@ -61,7 +65,7 @@ def measure_all(given: argparse.Namespace, setup: Setup, device: torch.device) -
 
     def rows() -> Iterator[Row]:
         for seed in range(given.first, given.seeds):
-            bench = Bench(setup, given.runs, seed, task, None if outside is None else outside.x, device)
+            bench = Bench(setup, given.runs, seed, task, None if outside is None else outside.x[:OUTSIDE], device)
             yield from measured(bench, given.measures or tuple(MEASURES))
 
     write(given.out / f"{given.setup}{given.suffix}.json", head, rows())
