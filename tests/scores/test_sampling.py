@@ -125,3 +125,12 @@ def test_a_score_that_is_no_number(run, monkeypatch):
     monkeypatch.setattr(Skips, "__call__", not_a_number)
     with pytest.raises(PolyarchError, match=r"skips of .* is nan"):
         sample_and_score(run, Skips(), n=2)
+
+
+def test_scores_see_no_label_that_the_run_did_not(task, tmp_path):
+    method = pa.methods.Parsec(epochs=1, samples=2, batch_size=6)
+    space = pa.spaces.NasBench201(channels=2, cells=1)
+    run = pa.search(space, task, method, out=tmp_path / "run", labels=9, device="cpu")
+    [candidate] = candidates_of(run, [run.architecture], {"train", "data"}, torch.Generator())
+    for given in (candidate.train, candidate.data):
+        assert given.y.bincount().tolist() == [3, 3, 3]

@@ -234,6 +234,19 @@ def test_the_papers_size():
     assert round(sum(p.numel() for p in network.parameters()) / 1e6, 1) == 39.5
 
 
+@pytest.mark.parametrize("settings", [{"own_affine": True}, {"own_aggregation": True}])
+def test_an_unlisted_wiring_that_is_data_has_no_answer(settings):
+    """It has no weights of its own, and nothing may look like an answer; its neighbours in the batch have theirs."""
+    space = Wiring(**SMALL, listed=2, **settings)
+    supernet = make_supernet(space, SHAPE, (0,)).eval()
+    listed = torch.tensor(space.members[1].choices)
+    unlisted = 1 - listed
+    assert tuple(unlisted.tolist()) not in {member.choices for member in space.members}
+    said = supernet(images(1, 2), PerExample(torch.stack([unlisted, listed])[None]))
+    assert said[0, 0].isnan().all()
+    assert said[0, 1].isfinite().all()
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Dropout.
 

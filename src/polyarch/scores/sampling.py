@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from polyarch.architecture import Architecture
+from polyarch.data.labels import few_labels
 from polyarch.data.task import Likelihood, Split, Standardise, Task, TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.methods.base import Examples
@@ -109,13 +110,19 @@ def candidates_of(
         run.config.likelihood(),
         needs,
         generator,
-        task=run.task() if needs & DATA else None,
+        task=_labelled(run) if needs & DATA else None,
         standardise=run.standardise() if needs & DATA else None,
         supernet=run.supernet() if "weights" in needs else None,
         table=table,
         column=column,
         device=device,
     )
+
+
+def _labelled(run: Run) -> Task:
+    """A run's data; of its training examples only those whose label it was given."""
+    task, count = run.task(), run.config.labels
+    return replace(task, train=few_labels(task, count)[0]) if count else task
 
 
 def candidates_for(

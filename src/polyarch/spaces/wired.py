@@ -272,11 +272,13 @@ class WiringSupernet(Supernet):
             weights = weights / weights.sum(-1, keepdim=True)
         which = None
         if self.space.has_own:
-            which = (choices.unsqueeze(2) == self.table.unsqueeze(1)).all(-1)
+            which = (choices.unsqueeze(2) == self.table.unsqueeze(1)).all(-1).to(dtype)
+            # An unlisted wiring has no weights of its own. Data is not read back to refuse it, but gets no answer.
+            which = which.masked_fill(which.sum(-1, keepdim=True) == 0, torch.nan)
         stages = list(weights.unbind(2))
         for stage, own in enumerate(self.own):
             assert which is not None
-            stages[stage] = stages[stage] * torch.einsum("rbs,rsij->rbij", which.to(dtype), torch.sigmoid(own))
+            stages[stage] = stages[stage] * torch.einsum("rbs,rsij->rbij", which, torch.sigmoid(own))
         return [weights.transpose(0, 1) for weights in stages], which
 
     def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
