@@ -153,7 +153,8 @@ def statistics(part: Part) -> str:
 def _figure(found: dict[str, Any]) -> str:
     if found["low"] is None:
         return NOTHING
-    return f"{found['value']:.2f} ({found['low']:.2f} to {found['high']:.2f})"
+    value, low, high = (told([found[key]], 2) for key in ("value", "low", "high"))
+    return f"{value} ({low} to {high})"
 
 
 def seen(part: Part) -> str:
