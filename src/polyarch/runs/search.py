@@ -71,8 +71,8 @@ def search(
         prior: over architectures; the method's own by default. A name, or a distribution over the space's decisions.
         select: how one architecture is taken from belief: `argmax`, `95%`, `expectation`, or `auto`.
         device: `cpu`, `cuda`, or `auto`.
-        precision: `float32`, or, on a CUDA device, `bfloat16` for products and convolutions, which is about twice as
-            fast; weights, sums and losses stay in single precision, and so does everything after the search.
+        precision: `float32`, or, on a CUDA device, `bfloat16` for products and convolutions; weights, sums and losses
+            stay in single precision, and so does everything after the search.
         inherit: the folder of a finished run; training one network (`Standalone`) starts from the weights that run
             gives its architecture.
         init_from: the folder of a finished run of the same method and the same decisions; the search starts from the
