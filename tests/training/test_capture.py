@@ -29,6 +29,8 @@ GENOTYPE = str(pa.spaces.Darts().architecture([3, 8, 5, 1] * 4))
 CELLS = pa.spaces.NasBench201(channels=4, cells=1)
 DARTS = pa.spaces.Darts(channels=2, layers=3)
 ONE_SHOT = pa.spaces.NasBench1Shot1(channels=2, cells=3)
+WIRES = {"stages": 2, "nodes": 3, "channels": 4}
+OWN_WIRES = pa.spaces.Wiring(**WIRES, listed=3, own_aggregation=True, own_affine=True)
 TRAIN = {"epochs": 2, "crop": 1, "flip": True, "cutout": 3}
 SEARCHES = {
     "one cell": (CELLS, pa.methods.Standalone(architecture=CELL, **TRAIN), 1),
@@ -59,6 +61,10 @@ SEARCHES = {
     "balenas, second order": (CELLS, pa.methods.Balenas(epochs=1, order="second"), 1),
     "gdas": (DARTS, pa.methods.Gdas(epochs=1), 1),
     "drnas": (CELLS, pa.methods.Drnas(epochs=1), 1),
+    "wirings": (pa.spaces.Wiring(**WIRES), pa.methods.StochasticArchitectures(epochs=1, crop=1), 2),
+    "wirings, one a batch": (pa.spaces.Wiring(**WIRES), pa.methods.StochasticArchitectures(epochs=1, per="batch"), 1),
+    "wirings, own": (OWN_WIRES, pa.methods.StochasticArchitectures(epochs=1), 1),
+    "one wiring": (pa.spaces.Wiring(**WIRES, wirings="residual"), pa.methods.StochasticArchitectures(epochs=1), 1),
     "own module": (pa.ModuleSpace("torch_choices:Network"), pa.methods.Parsec(epochs=2, samples=2), 1),
 }
 OWN = """
