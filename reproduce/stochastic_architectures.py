@@ -53,7 +53,9 @@ def train_all(given: argparse.Namespace, setup: Setup, device: torch.device) -> 
             path = file_of(given.runs, name, seed)
             if path.exists() or time.monotonic() - started > given.seconds:
                 continue
-            torch.save(train(setup, name, seed, task, device, given.every), path)
+            unfinished = path.with_suffix(".tmp")
+            torch.save(train(setup, name, seed, task, device, given.every), unfinished)
+            unfinished.rename(path)
 
 
 def measure_all(given: argparse.Namespace, setup: Setup, device: torch.device) -> None:

@@ -144,7 +144,8 @@ def statistics(part: Part) -> str:
         intervals = [_figure(row["spearman"]) for row in rows]
         batch = over_seeds(rows, lambda row: float(np.mean(row["batch"])), 2, 100)
         running = over_seeds(rows, lambda row: float(np.mean(row["running"])), 2, 100)
-        spearman = over_seeds(rows, lambda row: row["spearman"]["value"] or 0.0, 3)
+        known = [row for row in rows if row["spearman"]["value"] is not None]
+        spearman = over_seeds(known, lambda row: row["spearman"]["value"], 3) if known else NOTHING
         lines.append([TRAINED[name], spearman, ", ".join(intervals), PAPER_SPEARMAN[name], batch, running])
     head = ["weights of", "Spearman", "each seed, 95 % interval", "paper", "accuracy, batch statistics", "running ones"]
     return table(head, lines) if lines else ""

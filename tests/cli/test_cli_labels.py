@@ -15,6 +15,9 @@ def test_the_run_and_its_baselines_have_the_labels(tmp_path):
     for folder in (out, out / "baselines" / "depth-1"):
         assert pa.open_run(folder).config.labels == 10
         assert pa.open_run(folder).history()[0]["forward"] == 10  # one batch of all labelled examples
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "--labels 10" in page
+    assert "unlabelled examples" in page
     assert cli("search", "--resume", "--labels", "10", "--out", out).code == 0
     refused("search", "--resume", "--labels", "12", "--out", out, says="--labels 12 conflicts with the run")
 

@@ -304,3 +304,37 @@ def test_precision_that_is_not_to_be_had(tmp_path, task, precision, says):
     with pytest.raises(PolyarchError, match=says):
         search(SPACE, task, METHOD, out=tmp_path / "run", device="cpu", precision=precision)
     assert not (tmp_path / "run").exists()
+
+
+def images():
+    random = np.random.default_rng(0)
+    return pa.data.load((random.normal(size=(40, 1, 6, 6)), np.arange(40) % 4), valid=0.4, test=0)
+
+
+WIRES = {"stages": 1, "nodes": 3, "channels": 2}
+
+
+def test_weights_for_listed_architectures_alone(tmp_path):
+    """Methods that draw others would train nothing but numbers that are none."""
+    space = pa.spaces.Wiring(**WIRES, listed=3, own_affine=True)
+    with pytest.raises(PolyarchError, match="one-shot draws architectures of its own"):
+        search(space, images(), pa.methods.OneShot(epochs=1), out=tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
+
+
+def test_belief_of_another_list(tmp_path):
+    method = pa.methods.StochasticArchitectures(epochs=1, batch_size=8)
+    task = images()
+    search(pa.spaces.Wiring(**WIRES, listed=3), task, method, out=tmp_path / "a", device="cpu")
+    for number, settings in enumerate(({"listed": 5}, {"listed": 3, "list_seed": 1})):
+        other = pa.spaces.Wiring(**WIRES, **settings)
+        with pytest.raises(PolyarchError, match="lists other architectures"):
+            search(other, task, method, out=tmp_path / f"b{number}", device="cpu", init_from=tmp_path / "a")
+
+
+def test_a_list_of_one_is_no_mixture(tmp_path):
+    task = pa.data.load("digits")
+    method = pa.methods.StochasticArchitectures(epochs=1, batch_size=64)
+    alone = search(pa.spaces.Wiring(**WIRES, wirings="residual"), task, method, out=tmp_path / "a", device="cpu")
+    assert not any("mutual_information" in figures for figures in alone.result["metrics"].values())
+    assert set(alone.result["metrics"]) == {"valid", "test"}

@@ -117,6 +117,8 @@ def test_with_dropout_there_are_as_many_members_as_asked_for():
     got = members_of(DROPPING, DROPPING.drawn_from(), 7, chance())
     assert got.choices.tolist() == [list(DROPPING.residual.choices)] * 7
     assert torch.allclose(got.weights, torch.full((7,), 1 / 7))
+    assert len(set(got.seeds)) == 7
+    assert got.seeds != members_of(DROPPING, DROPPING.drawn_from(), 7, chance(1)).seeds
     assert len(members_of(DROPPING, DROPPING.drawn_from(), None, chance()).weights) == 20
 
 
@@ -128,10 +130,14 @@ def test_a_member_keeps_its_draw_of_dropout():
     with torch.no_grad():
         said = members(x)
         assert torch.equal(members(x), said)
+        assert torch.allclose(members(x[2:]), said[:, 2:], atol=1e-12), "in any company"
         assert not any(torch.allclose(said[a], said[b]) for a, b in ((0, 1), (0, 2), (1, 2)))
         without = supernet(x.unsqueeze(0), members.views[0])[0]
     assert not torch.allclose(said[0], without)
-    assert not any(module.training for module in supernet.modules())
+    with pytest.raises(RuntimeError):
+        members(x[:, :, :1, :1].expand(-1, 5, -1, -1))
+    with torch.no_grad():
+        assert torch.equal(supernet(x.unsqueeze(0), members.views[0])[0], without), "also after an error"
     given = x.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(members(given)[1, 0, 0], given)
     small = torch.zeros_like(x)

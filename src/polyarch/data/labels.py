@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from polyarch.data.splitting import turns
 from polyarch.data.task import Classification, Split, Task
@@ -21,15 +22,20 @@ def few_labels(task: Task, count: int) -> tuple[Split, Split]:
     from the same labels. Fewer labels are a part of more. Both parts keep the data's order.
     """
     _check(task, count)
+    kept = labelled(task, count)
+    hidden = torch.full_like(task.train.y[~kept], HIDDEN)
+    return Split(task.train.x[kept], task.train.y[kept]), Split(task.train.x[~kept], hidden)
+
+
+def labelled(task: Task, count: int) -> Tensor:
+    """Which training examples keep their label where `count` do: bool [n]."""
     labels = task.train.y.numpy()
     order = np.random.default_rng(_split_seed(task)).permutation(len(labels))
     # Classes take turns: first one example of each, then a second, as long as they have any.
     in_turn = order[np.argsort(turns(labels[order]), kind="stable")]
     keeps = np.zeros(len(labels), bool)
     keeps[in_turn[:count]] = True
-    kept, rest = torch.from_numpy(keeps), torch.from_numpy(~keeps)
-    hidden = torch.full_like(task.train.y[rest], HIDDEN)
-    return Split(task.train.x[kept], task.train.y[kept]), Split(task.train.x[rest], hidden)
+    return torch.from_numpy(keeps)
 
 
 def _check(task: Task, count: int) -> None:

@@ -45,10 +45,10 @@ class Problem:
     black: Tensor | None = None
     """Of images: what a black pixel is after standardising, [channels, 1, 1]."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Of products and convolutions on a CUDA device; weights, sums and losses are single precision in any case."""
+    """Of products and convolutions on a CUDA device; weights, statistics and losses are always in single."""
 
     def computing(self) -> AbstractContextManager[Any]:
-        """In which every pass through the supernet is run, so that it has the precision asked for."""
+        """In which steps are made and evaluated, so that they have the precision asked for."""
         # What is cached would be kept beyond a captured step.
         mixed = self.precision == "bfloat16"
         return torch.autocast("cuda", torch.bfloat16, cache_enabled=False) if mixed else nullcontext()
@@ -173,6 +173,8 @@ class Method(ABC):
     """
 
     name: ClassVar[str]
+    stays_listed: ClassVar[bool] = False
+    """Whether it runs no architectures but those that the space draws from, or one that it is told."""
     default_prior: ClassVar[str] = "uniform"
 
     epochs: int = 100

@@ -36,6 +36,7 @@ COMPARED = 20
 class DrawnArchitectures(Recipe, ABC):
     """Draws architectures; a subclass says what the weights learn under them, and when the rate falls."""
 
+    stays_listed: ClassVar[bool] = True
     drops: ClassVar[tuple[float, ...]]
     """After these parts of the training the rate falls."""
 

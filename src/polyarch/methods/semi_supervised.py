@@ -128,4 +128,5 @@ class SemiSupervised(DrawnArchitectures):
         names = ("train", "unlabelled") if self.consistency else ("train",)
         x = torch.cat([self.batch(problem, replace(feed, draws=draws), name).x for name in names], 1)
         uniform = torch.cat([world.share(draws[f"{name}:uniform"], 1) for name in names], 1)
-        return problem.supernet(x, self.view(problem, state, uniform)).float()  # distances need all digits
+        # Whatever the precision of the pass, squares and their sum are in single.
+        return problem.supernet(x, self.view(problem, state, uniform)).float()

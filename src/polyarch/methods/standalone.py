@@ -30,6 +30,7 @@ class Standalone(Recipe):
     """Trains the network of one architecture: belief is a point mass."""
 
     name: ClassVar[str] = "standalone"
+    stays_listed: ClassVar[bool] = True
 
     architecture: str = ""
     """The architecture's text; `polyarch train` fills it in."""

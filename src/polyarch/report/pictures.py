@@ -12,6 +12,7 @@ from markupsafe import Markup
 from PIL import Image
 from torch import Tensor
 
+from polyarch.data.labels import labelled
 from polyarch.data.task import Classification, Task
 from polyarch.report import evidence, uncertainty_figures, words
 from polyarch.report import prediction_figures as figures
@@ -102,8 +103,16 @@ def functions(story: Story) -> Markup:
     else:
         panels = [figures.Panel("selected network", paint(_answers(story.voices[0], plane)), strong=True)]
     points = np.linspace(0, len(x) - 1, min(POINTS, len(x))).astype(np.int64)
-    shade = task.train.y.double().numpy() if story.classifies else np.full(len(x), np.nan)
+    shade = _labels(story) if story.classifies else np.full(len(x), np.nan)
     return figures.maps(panels, (left, right, bottom, top), x[points], shade[points])
+
+
+def _labels(story: Story) -> Array:
+    """Classes of the training examples; not a number where the run was not told."""
+    labels, count = story.task.train.y.double(), story.run.config.labels
+    if count:
+        labels[~labelled(story.task, count)] = torch.nan
+    return labels.numpy()
 
 
 class _Painter:

@@ -272,7 +272,7 @@ def cost(story: Story) -> dict[str, Any] | None:
                 "saved": f"{words.about_percent(1 - share)} saved" if share < 0.9995 else "nothing saved",
             }
         )
-    examples = min(512, story.run.config.data["examples"]["train"])
+    examples = min(512, len(story.task.train))
     return {"rows": rows, "examples": words.whole(examples), "mean": story.several}
 
 

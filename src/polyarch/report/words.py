@@ -15,7 +15,7 @@ from polyarch.data.loading import source_for
 from polyarch.runs.run import Run
 
 THIN, MINUS = "\u202f", "\u2212"
-SPLITS = {"test": "test", "valid": "validation", "train": "training"}
+SPLITS = {"test": "test", "valid": "validation", "train": "training", "unlabelled": "unlabelled"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,10 +113,11 @@ def changed(cls: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in defaults or defaults[name] != value}
 
 
-def _given(run: Run) -> dict[str, str]:
-    """The files and folders that a search was given beside its data, by the names of `search`'s arguments."""
+def _given(run: Run) -> dict[str, Any]:
+    """What else a search was given beside its data, by the names of `search`'s arguments."""
     config = run.config
-    given = {"init_from": config.init_from, "table": config.table, "column": config.column}
+    given: dict[str, Any] = {"init_from": config.init_from, "table": config.table, "column": config.column}
+    given |= {"labels": config.labels, "precision": "" if config.precision == "float32" else config.precision}
     return {name: value for name, value in given.items() if value}
 
 
@@ -134,7 +135,7 @@ def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[in
     words += ["--out", str(out), "--seed", str(config.seed)]
     words += ["--repeats", str(repeats)] if repeats > 1 else []
     words += ["--baselines", ",".join(map(str, baselines))] if baselines else []
-    words += [part for name, value in _given(run).items() for part in (f"--{name.replace('_', '-')}", value)]
+    words += [part for name, value in _given(run).items() for part in (f"--{name.replace('_', '-')}", str(value))]
     usual = selection.rule_for("auto", config.make_space().nested, config.data["examples"]["train"])
     settings = {
         "data": changed(source_for(source["data"]), source["settings"]),

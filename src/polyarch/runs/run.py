@@ -175,7 +175,7 @@ class Run:
         architectures: then each is a network of its own with statistics of its own.
         """
         supernet = self.supernet()
-        networks: Within | Apart = Within(supernet, members.choices)
+        networks: Within | Apart = Within(supernet, members.choices, members.seeds)
         if supernet.shares_statistics:
             networks = Apart(self.networks(self.space.decode(members.choices)))
         return Ensemble(self.standardise(), networks, members.weights, self.config.likelihood()).eval()

@@ -71,8 +71,8 @@ def search(
         prior: over architectures; the method's own by default. A name, or a distribution over the space's decisions.
         select: how one architecture is taken from belief: `argmax`, `95%`, `expectation`, or `auto`.
         device: `cpu`, `cuda`, or `auto`.
-        precision: `float32`, or, on a CUDA device, `bfloat16` for products and convolutions; weights, sums and losses
-            stay in single precision, and so does everything after the search.
+        precision: `float32`, or, on a CUDA device, `bfloat16` for products and convolutions; weights, statistics
+            and losses stay in single precision, and so does everything after the search.
         inherit: the folder of a finished run; training one network (`Standalone`) starts from the weights that run
             gives its architecture.
         init_from: the folder of a finished run of the same method and the same decisions; the search starts from the
@@ -95,6 +95,11 @@ def search(
         raise PolyarchError(f"seed must be 0 or more, not {seed}")
     space.check(task.shape)
     method.check(space)
+    if space.only_listed and not method.stays_listed:
+        raise PolyarchError(
+            f"{method.name} draws architectures of its own, and this space has networks for listed ones alone; leave "
+            "own_aggregation and own_affine out, or use stochastic-architectures"
+        )
     if column and not table:
         raise PolyarchError(f"column {column!r} is of no table; name the table as well")
     truth = Truth(table, column, space) if table else None
@@ -280,6 +285,9 @@ def _prepare(
     if belief is not None:
         if belief.keys() != state.belief.keys():
             raise PolyarchError(f"{config.init_from} was searched in other stages; set progressive as it was there")
+        listed = state.belief.get("choices")
+        if listed is not None and not torch.equal(belief["choices"].to(listed)[:1], listed[:1]):
+            raise PolyarchError(f"{config.init_from} lists other architectures; set its list as it was there")
         with torch.no_grad():
             for name, value in state.belief.items():
                 value.copy_(belief[name].expand_as(value))

@@ -243,6 +243,11 @@ class Space(ABC):
         return ()
 
     @property
+    def only_listed(self) -> bool:
+        """Whether networks exist for `members` alone, because each has weights of its own."""
+        return False
+
+    @property
     def drops(self) -> bool:
         """Whether its networks have dropout that predictions draw as well, so that every pass is another member."""
         return False

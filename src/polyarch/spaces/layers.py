@@ -116,6 +116,8 @@ class Dropout(nn.Module):
 
     generators: Sequence[torch.Generator] = ()
     """One a repeat. Where there are none for the device, that device's own chance is taken."""
+    thinned_by: torch.Generator | None = None
+    """Where there is one, the layer drops in any mode, and for all examples the same features: a thinned network."""
 
     def __init__(self, rate: float) -> None:
         """Takes the probability of a feature to become 0."""
@@ -124,11 +126,16 @@ class Dropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """What stays is as much larger; in evaluation all of it, as it is."""
+        if self.thinned_by is not None:
+            return self._dropped(x, torch.rand(x.shape[1:], generator=self.thinned_by, device=x.device))
         if not self.training or not self.generators or self.generators[0].device.type != x.device.type:
             return F.dropout(x, self.rate, self.training)
-        shape = (len(x), x.shape[1] // len(self.generators), *x.shape[2:])
+        shape = (len(x) * world.size(), x.shape[1] // len(self.generators), *x.shape[2:])
         drawn = [torch.rand(shape, generator=generator, device=x.device) for generator in self.generators]
-        return x * (torch.cat(drawn, 1) >= self.rate) / (1 - self.rate)
+        return self._dropped(x, world.share(torch.cat(drawn, 1), 0))
+
+    def _dropped(self, x: Tensor, drawn: Tensor) -> Tensor:
+        return x * (drawn >= self.rate) / (1 - self.rate)
 
 
 class BatchNorm(nn.Module):

@@ -90,14 +90,15 @@ class _Row(torch.autograd.Function):
         ctx.stage, ctx.row = stage, len(stage.values)
         stage.values.append(value.detach())
         out = _operations(value).read_row(stage.values, stage.weights, ctx.row)
-        ctx.save_for_backward(out)
+        # The value too where it is needed: `stage` has it, but what is saved here is counted as memory of the step.
+        ctx.save_for_backward(out, value if ctx.needs_input_grad[1] else None)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, Tensor | None, None]:
         """Of the newest value, from all rows that read it; of the weights, by the values."""
-        (out,) = ctx.saved_tensors
+        out, _ = ctx.saved_tensors
         stage, row = ctx.stage, ctx.row
         operations = _operations(out)
         own, gradient = operations.value_gradient(upstream, out, stage.gradients, stage.weights, row)

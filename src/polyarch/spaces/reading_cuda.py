@@ -26,7 +26,7 @@ def _row(out, values, weights, size, row, ROWS: tl.constexpr, PART: tl.constexpr
         weight = tl.load(weights + (example * ROWS + row) * ROWS + k)
         read = tl.load(values[k] + place, mask=(at < size) & (weight != 0), other=0)
         found += weight * read.to(tl.float32)
-    tl.store(out + place, tl.maximum(found, 0), mask=at < size)
+    tl.store(out + place, tl.where(found < 0, 0.0, found), mask=at < size)  # what is no number stays none
 
 
 @triton.jit

@@ -72,7 +72,8 @@ class Wiring(Space):
     own_affine: bool = False
     """Whether every listed wiring has its own scale and shift in batch norm (NSA-id)."""
     dropout: float = 0.0
-    """Of what the convolutions of nodes give; predictions then draw it too (MC dropout, the paper's baseline: 0.2)."""
+    """Of what the convolutions of nodes give; predictions of a search then draw it too (MC dropout, the paper's
+    baseline: 0.2). On a CUDA device a killed search goes on with other draws."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,9 +87,8 @@ class Wiring(Space):
             raise PolyarchError(f"dropout must be 0 or more and below 1, not {self.dropout}")
         if self.listed and self.wirings:
             raise PolyarchError("either so many random wirings or given ones; leave listed or wirings out")
-        if self.has_own and not (self.listed or self.wirings):
+        if not self.members and self.has_own:  # what is no list shows here
             raise PolyarchError("own_aggregation and own_affine need a list of wirings; set listed, such as listed=5")
-        _ = self.members  # what is no list shows now
 
     # -- what may be chosen --------------------------------------------------------------------------------------------
 
@@ -140,6 +140,11 @@ class Wiring(Space):
         return self.own_aggregation or self.own_affine
 
     @property
+    def only_listed(self) -> bool:
+        """See `Space.only_listed`."""
+        return self.has_own
+
+    @property
     def drops(self) -> bool:
         """See `Space.drops`."""
         return self.dropout > 0
@@ -179,7 +184,8 @@ class Wiring(Space):
         stages = text.replace(" ", "").split("|")
         if len(stages) != self.stages:
             raise PolyarchError(
-                f"{text!r} has {len(stages)} stages, this space has {self.stages}; write them between |"
+                f"{text!r} has {len(stages)} stages, this space has {self.stages}; write them between | (in a list of "
+                "wirings, residual is one too)"
             )
         on: set[Link] = set()
         for stage, part in enumerate(stages):

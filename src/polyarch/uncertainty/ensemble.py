@@ -47,34 +47,39 @@ class Nested(nn.Module):
 class Within(nn.Module):
     """Members that run inside a supernet, one after the other, on its weights; nothing is copied."""
 
-    def __init__(self, supernet: Supernet, choices: Tensor) -> None:
-        """Takes a supernet of one repeat, and choices [members, decisions] of its space."""
+    def __init__(self, supernet: Supernet, choices: Tensor, seeds: Sequence[int] | None = None) -> None:
+        """Takes a supernet of one repeat, and choices [members, decisions] of its space.
+
+        Args:
+            supernet: where they run.
+            choices: their architectures.
+            seeds: of their draws of dropout, where the space has any; by default 0, 1, ...
+        """
         super().__init__()
         self.supernet = supernet
         self.views = [Hard(tuple(row)) for row in choices.tolist()]
+        self.seeds = range(len(self.views)) if seeds is None else seeds
+        self._dropouts = [module for module in supernet.modules() if isinstance(module, Dropout)]
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, ...] -> [members, n, outputs]."""
         repeat = x.unsqueeze(0)
-        members = [partial(self._member, number) for number in range(len(self.views))]
+        members = [partial(self._member, view, seed) for view, seed in zip(self.views, self.seeds, strict=True)]
         return torch.stack([_lean(member, repeat).squeeze(0) for member in members])
 
-    def _member(self, number: int, x: Tensor) -> Tensor:
-        """What one says; with dropout, under a draw of it that is the member's own and the same whenever it is asked.
+    def _member(self, view: Hard, seed: int, x: Tensor) -> Tensor:
+        """What one says; with dropout, as the one thinned network that its seed stands for.
 
-        So the gradient of an attack is that of what is attacked.
+        So it says the same of an input in any company, and the gradient of an attack is that of what is attacked.
         """
-        if not self.supernet.space.drops:
-            return self._run(number, x)
-        dropouts = [module.train() for module in self.supernet.modules() if isinstance(module, Dropout)]
-        self.supernet.draw_from([torch.Generator(x.device).manual_seed(number)])
-        output = self._run(number, x)
-        for dropout in dropouts:
-            dropout.eval()
-        return output
-
-    def _run(self, number: int, x: Tensor) -> Tensor:
-        output: Tensor = self.supernet(x, self.views[number])
+        chance = torch.Generator(x.device).manual_seed(seed) if self._dropouts else None
+        try:
+            for dropout in self._dropouts:
+                dropout.thinned_by = chance
+            output: Tensor = self.supernet(x, view)
+        finally:
+            for dropout in self._dropouts:
+                dropout.thinned_by = None
         return output
 
 

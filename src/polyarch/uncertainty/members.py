@@ -32,6 +32,8 @@ class Members:
     """[members, decisions] int64."""
     weights: Tensor
     """[members], summing to 1."""
+    seeds: tuple[int, ...] | None = None
+    """Of their draws of dropout, where the space has any."""
 
 
 def members_of(space: Space, belief: Distribution, count: int | None, generator: torch.Generator) -> Members:
@@ -47,7 +49,8 @@ def members_of(space: Space, belief: Distribution, count: int | None, generator:
     if space.drops:
         count = FEW if count is None else count
         at_least("members", count, 1)
-        return Members(belief.sample(count, generator), torch.full((count,), 1 / count))
+        seeds = torch.randint(2**62, (count,), generator=generator)
+        return Members(belief.sample(count, generator), torch.full((count,), 1 / count), tuple(seeds.tolist()))
     there_are = belief.choices.shape[-2] if isinstance(belief, Listed) else space.count()
     if count is not None:
         at_least("members", count, 1)
