@@ -317,7 +317,7 @@ WIRES = {"stages": 1, "nodes": 3, "channels": 2}
 def test_weights_for_listed_architectures_alone(tmp_path):
     """Methods that draw others would train nothing but numbers that are none."""
     space = pa.spaces.Wiring(**WIRES, listed=3, own_affine=True)
-    with pytest.raises(PolyarchError, match="one-shot draws architectures of its own"):
+    with pytest.raises(PolyarchError, match="single-path draws architectures of its own"):
         search(space, images(), pa.methods.OneShot(epochs=1), out=tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
 
