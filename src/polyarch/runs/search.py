@@ -97,8 +97,8 @@ def search(
     method.check(space)
     if space.only_listed and not method.stays_listed:
         raise PolyarchError(
-            f"{configs.describe_method(method)['name']} draws architectures of its own, and this space has networks for "
-            "listed ones alone; leave own_aggregation and own_affine out, or use stochastic-architectures"
+            f"{configs.describe_method(method)['name']} draws architectures of its own, and this space has networks "
+            "for listed ones alone; leave own_aggregation and own_affine out, or use stochastic-architectures"
         )
     if column and not table:
         raise PolyarchError(f"column {column!r} is of no table; name the table as well")
