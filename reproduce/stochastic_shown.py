@@ -55,6 +55,7 @@ PAPER_LABELS = {"labels-nsa-id": "86.96", "labels-pi": "85.22", "labels-only": "
 """Accuracy in % (section 5.3)."""
 PAPER_SPEARMAN = {f"nsa-{MANY}": "0.33", f"nsa-i-{MANY}": "0.588"}
 TRAINED = {f"nsa-{MANY}": "NSA", f"nsa-i-{MANY}": "NSA-i"}
+MIXED = {f"nsa-i-{MANY}": "NSA-i", f"nsa-id-aggregation-{MANY}": "NSA-id, weights of links alone"}
 DRAWN = {"batch": "for every batch", "instance": "for every example"}
 
 
@@ -197,7 +198,7 @@ def ensembles(part: Part) -> str:
     for name, rows in of_kind(part, "ensembles").items():
         gains = [told([row["accuracy"][k] - row["one"] for row in rows], 4) for k in (2, 4, -1)]
         one = over_seeds(rows, "one", 4)
-        lines.append([name, one, *gains, over_seeds(rows, "disagreement", 4)])
+        lines.append([MIXED[name], one, *gains, over_seeds(rows, "disagreement", 4)])
     head = ["", "one, mean", "T = 5 gains", "T = 20", f"T = {MANY}", "disagreement"]
     return table(head, lines) if lines else ""
 
