@@ -79,7 +79,7 @@ def choices_of(supernet: Supernet) -> Tensor:
     space = supernet.space
     assert isinstance(space, Wiring)
     listed = torch.tensor([member.choices for member in space.members])
-    return listed.expand(PASSES, -1) if space.drops else listed
+    return listed.expand(PASSES, -1) if space.has_dropout else listed
 
 
 @torch.no_grad()

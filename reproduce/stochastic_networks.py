@@ -135,7 +135,7 @@ def problem_of(setup: Setup, space: Wiring, task: Task, device: torch.device, *,
         supernet = space.supernet(task.shape)
     black = task.standardise(torch.zeros(task.input_shape[0], 1, 1)).to(device)
     data = {name: Examples(task.standardise(s.x).to(device), s.y.to(device)) for name, s in splits.items()}
-    precision: Literal["float32", "bfloat16"] = "bfloat16" if device.type == "cuda" else "float32"
+    precision = "bfloat16" if device.type == "cuda" else "float32"
     return Problem(space, supernet, task.likelihood, uniform(space.decisions), data, black, precision)
 
 

@@ -44,8 +44,9 @@ class Problem:
     """Under `train`, `valid` where there is one, and, with few labels, `unlabelled` (whose `y` is -1)."""
     black: Tensor | None = None
     """Of images: what a black pixel is after standardising, [channels, 1, 1]."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Of products and convolutions on a CUDA device; weights, statistics and losses are always in single."""
+    precision: str = "float32"
+    """`float32` or `bfloat16`, of products and convolutions on a CUDA device; weights, statistics and losses are always
+    in single precision."""
 
     def computing(self) -> AbstractContextManager[Any]:
         """In which steps are made and evaluated, so that they have the precision asked for."""

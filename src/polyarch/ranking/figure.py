@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import math
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
@@ -16,7 +14,7 @@ from scipy.stats import rankdata
 
 from polyarch.ranking.ranking import Ranking, Scored
 from polyarch.ranking.statistics import TOP
-from polyarch.report.drawing import BLUE, CARD, INK, LINE, MUTED, ORANGE, PALE, style
+from polyarch.report.drawing import BLUE, CARD, INK, LINE, MUTED, ORANGE, PALE, style, to_file
 
 ACROSS = 4
 """Panels side by side, at most."""
@@ -34,7 +32,7 @@ def draw_ranking(ranking: Ranking, truth: str) -> dict[str, bytes]:
     """
     with style():
         figure = _figure(ranking, truth)
-        return {kind: _saved(figure, kind) for kind in ("png", "svg")}
+        return {kind: to_file(figure, kind, "ranking") for kind in ("png", "svg")}
 
 
 def _figure(ranking: Ranking, truth: str) -> Figure:
@@ -110,11 +108,3 @@ def _key(figure: Figure, points: PathCollection, width: float, height: float) ->
         color=MUTED,
         va="center",
     )
-
-
-def _saved(figure: Figure, kind: str) -> bytes:
-    file = io.BytesIO()
-    undated = {"Date": None} if kind == "svg" else {"Software": None}
-    with mpl.rc_context({"svg.hashsalt": "ranking"}):  # so that the same figures make the same file
-        figure.savefig(file, format=kind, dpi=160, metadata=undated)
-    return file.getvalue()

@@ -200,7 +200,7 @@ def make_problem(config: Config, space: Space, task: Task, device: torch.device)
         prior=replace(prior, logits=prior.logits.to(device)),
         data={name: examples(split) for name, split in splits.items()},
         black=task.standardise(torch.zeros(task.input_shape[0], 1, 1)).to(device) if image else None,
-        precision="bfloat16" if config.precision == "bfloat16" else "float32",
+        precision=config.precision,
     )
 
 

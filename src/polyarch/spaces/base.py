@@ -248,7 +248,7 @@ class Space(ABC):
         return False
 
     @property
-    def drops(self) -> bool:
+    def has_dropout(self) -> bool:
         """Whether its networks have dropout that predictions draw as well, so that every pass is another member."""
         return False
 

@@ -145,8 +145,8 @@ class Wiring(Space):
         return self.has_own
 
     @property
-    def drops(self) -> bool:
-        """See `Space.drops`."""
+    def has_dropout(self) -> bool:
+        """See `Space.has_dropout`."""
         return self.dropout > 0
 
     @cached_property

@@ -46,7 +46,7 @@ def members_of(space: Space, belief: Distribution, count: int | None, generator:
             for, since every draw of it is another member.
         generator: of the draws.
     """
-    if space.drops:
+    if space.has_dropout:
         count = FEW if count is None else count
         at_least("members", count, 1)
         seeds = torch.randint(2**62, (count,), generator=generator)
