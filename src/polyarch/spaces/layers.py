@@ -195,6 +195,10 @@ class BatchNorm(nn.Module):
             x.reshape(1, -1, x.shape[-1]), self.running_mean, self.running_var, self.weight, self.bias
         ).view(x.shape)
 
+    def under(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Normalises [batch, repeats * channels, h, w], with scale and shift [repeats * channels] from elsewhere."""
+        return self._normalise(x, self.running_mean, self.running_var, weight, bias)
+
     def option(self, x: Tensor, option: int) -> Tensor:
         """Normalises [repeats, channels, batch] as one given option does."""
         if self.shared_statistics:
