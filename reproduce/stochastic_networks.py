@@ -65,6 +65,7 @@ SETUPS = {
         judged=1_000,
         attacked=0,
         outside="mnist",
+        labels=800,
     ),
     "cifar": Setup(
         data="cifar10",
@@ -78,6 +79,8 @@ SETUPS = {
         labels=4_000,
     ),
 }
+
+SETUPS["fashion-long"] = replace(SETUPS["fashion"], method={"epochs": 40})
 
 Network = tuple[Wiring, Method]
 

@@ -139,7 +139,8 @@ class Residual(nn.Module):
         x = self.n.stem(x, None)
         for stage, nodes in enumerate(self.n.stages):
             if stage:
-                x = self.n.transitions[stage - 1](x.relu(), None)
+                between = self.n.transitions[stage - 1]  # the paper pools after the convolution
+                x = between.norm(between.before.pool(between.before.conv(x.relu())))
             for first, second in zip(nodes[::2], nodes[1::2], strict=True):
                 x = x + second(first(x.relu(), None).relu(), None)
         return self.n.head(x.relu().mean((2, 3)))

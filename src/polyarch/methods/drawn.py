@@ -96,7 +96,7 @@ class DrawnArchitectures(Recipe, ABC):
 
     def view(self, problem: Problem, state: State, uniform: Tensor) -> View:
         """Architectures of every example, from numbers [repeats, examples, decisions]; the host knows an only one."""
-        if len(problem.space.members) == 1:
+        if len(problem.space.members) == 1 and not uniform.is_cuda:  # there, kernels move less memory than sums do
             return Hard(problem.space.members[0].choices)
         return PerExample(self.chosen(state, uniform))
 

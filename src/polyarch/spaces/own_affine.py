@@ -72,15 +72,8 @@ class OwnAffine(nn.Module):
             return own_affine_cuda.normalised(x, scale, shift, norm.running_mean.view(-1), factor.view(-1), False)
         mean, factor = torch.batch_norm_stats(x.detach(), norm.epsilon)
         if norm.training:
-            # Of one rank: this moves the running statistics, and returns the other two as they are.
-            torch.batch_norm_gather_stats(
-                x.detach(),
-                mean.unsqueeze(0),
-                factor.unsqueeze(0),
-                norm.running_mean.view(-1),
-                norm.running_var.view(-1),
-                norm.momentum,
-                norm.epsilon,
-                x.numel() // x.shape[1],
-            )
+            count = x.numel() // x.shape[1]
+            var = (factor.square().reciprocal() - norm.epsilon) * (count / (count - 1))
+            norm.running_mean.view(-1).lerp_(mean, norm.momentum)
+            norm.running_var.view(-1).lerp_(var, norm.momentum)
         return own_affine_cuda.normalised(x, scale, shift, mean, factor, True)

@@ -62,10 +62,11 @@ class Network(nn.Module):
             return Normalised(layers, norm(channels))
 
         def transition(channels: int) -> Normalised:
-            # Rounded up where a side is odd.
+            # Rounded up where a side is odd. The paper pools after the convolution: a mean over pixels and a sum over
+            # channels may change places, and this way the convolution sees a quarter of the pixels.
             pool = nn.AvgPool2d(2, ceil_mode=True, count_include_pad=False)
             conv = kit.conv(channels, 2 * channels, 1)
-            return Normalised({"conv": conv, "pool": pool}, norm(2 * channels))
+            return Normalised({"pool": pool, "conv": conv}, norm(2 * channels))
 
         channels = space.channels * space.width
         self.stem = Normalised(_stem(space, shape.input[0], channels, kit), norm(channels))
