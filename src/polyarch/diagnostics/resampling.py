@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from polyarch.ranking.statistics import INSIDE, RESAMPLES, Figure, Numbers
+from polyarch.ranking.statistics import RESAMPLES, Figure, Numbers, figure_of
 from polyarch.settings import at_least
 
 
@@ -27,12 +27,8 @@ def resampled(
     at_least("resamples", resamples, 1)
     chance = np.random.default_rng(seed)
 
-    def again() -> float | None:
-        return measure(*(sample[chance.integers(len(sample), size=len(sample))] for sample in samples))
+    def again() -> float:
+        found = measure(*(sample[chance.integers(len(sample), size=len(sample))] for sample in samples))
+        return np.nan if found is None else found
 
-    value = measure(*samples)
-    known = [number for number in (again() for _ in range(resamples)) if number is not None]
-    if value is None or 2 * len(known) < resamples:
-        return Figure(value)
-    low, high = np.percentile(known, INSIDE)
-    return Figure(value, float(low), float(high))
+    return figure_of(measure(*samples), np.array([again() for _ in range(resamples)]))

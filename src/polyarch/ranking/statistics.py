@@ -119,10 +119,10 @@ def standing(
     drawn = np.random.default_rng(seed).integers(len(ranks), size=(resamples, len(ranks)))
 
     def correlation(one: Numbers, other: Numbers) -> Figure:
-        return _figure(spearman(one, other), _by_rows(drawn, lambda rows: _spearman(one[rows], other[rows])))
+        return figure_of(spearman(one, other), _by_rows(drawn, lambda rows: _spearman(one[rows], other[rows])))
 
     def order(other: Numbers) -> Figure:
-        return _figure(kendall(ranks, other), _resampled_kendall(ranks, other, drawn))
+        return figure_of(kendall(ranks, other), _resampled_kendall(ranks, other, drawn))
 
     tops = _by_rows(drawn, lambda rows: _mean_of_best(ranks[rows], facts[rows], TOP))
     regrets = _by_rows(drawn, lambda rows: _regret(ranks[rows], merit[rows]))
@@ -130,8 +130,8 @@ def standing(
         spearman=correlation(ranks, merit),
         kendall=order(merit),
         sparse_kendall=Figure(None) if tenths is None else order(tenths),
-        top10=_figure(mean_of_best(ranks, facts), tops),
-        regret=_figure(float(_regret(ranks[None], merit[None])[0]), regrets),
+        top10=figure_of(mean_of_best(ranks, facts), tops),
+        regret=figure_of(float(_regret(ranks[None], merit[None])[0]), regrets),
         with_parameters=correlation(ranks, sizes),
         undefined=_why_undefined(ranks, facts),
     )
@@ -161,20 +161,20 @@ def standing_of_chance(
     drawn = np.stack([chance.permutation(orders) for _ in range(resamples)])
 
     def by_kendall(other: Numbers) -> Figure:
-        return Figure(None) if _constant(other) else _figure(0.0, _kendall_of_chance(other, resamples, chance))
+        return Figure(None) if _constant(other) else figure_of(0.0, _kendall_of_chance(other, resamples, chance))
 
     def by_spearman(other: Numbers) -> Figure:
         if _constant(other):
             return Figure(None)
-        return _figure(0.0, _spearman(drawn, np.broadcast_to(other, drawn.shape)))
+        return figure_of(0.0, _spearman(drawn, np.broadcast_to(other, drawn.shape)))
 
     spread = np.broadcast_to(facts, drawn.shape)
     return Standing(
         spearman=by_spearman(merit),
         kendall=by_kendall(merit),
         sparse_kendall=by_kendall(to_tenths(facts)) if better == "higher" else Figure(None),
-        top10=_figure(float(facts.mean()), _mean_of_best(drawn, spread, TOP)),
-        regret=_figure(float(merit.max() - merit.mean()), _regret(drawn, np.broadcast_to(merit, drawn.shape))),
+        top10=figure_of(float(facts.mean()), _mean_of_best(drawn, spread, TOP)),
+        regret=figure_of(float(merit.max() - merit.mean()), _regret(drawn, np.broadcast_to(merit, drawn.shape))),
         with_parameters=by_spearman(sizes),
         undefined=_why_undefined(orders, facts),
     )
@@ -287,7 +287,7 @@ def _defined(number: float) -> float | None:
     return None if np.isnan(number) else float(number)
 
 
-def _figure(value: float | None, resampled: Numbers) -> Figure:
+def figure_of(value: float | None, resampled: Numbers) -> Figure:
     """A number with the percentiles of its resamples, where it and most of them are defined."""
     known = resampled[~np.isnan(resampled)]
     if value is None or 2 * len(known) < len(resampled):
