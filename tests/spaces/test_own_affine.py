@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from polyarch.spaces.own_affine import OwnAffine
+from polyarch.spaces.wired import OwnAffine
 
 LISTED, BATCH, CHANNELS = 3, 5, 70
 
@@ -72,7 +72,7 @@ def test_one_wiring_for_all_is_plain_batch_norm():
 
 
 def test_the_gradient_of_batch_norm_is_made_from_the_sums_of_every_example():
-    """The identity of the module's words, by torch's own gradients."""
+    """The identity in the words of `normalising_cuda`, by torch's own gradients."""
     made, x = layer(1), images(1).requires_grad_()
     _, one_hot = places(1)
     scale = (one_hot[0] @ made.weight[0]).detach().requires_grad_()
@@ -87,6 +87,15 @@ def test_the_gradient_of_batch_norm_is_made_from_the_sums_of_every_example():
     mean_gx = (scale * by_scale).sum(0)[None, :, None, None] / count
     ours = (scale[..., None, None] * pull - mean_g - normalised * mean_gx) * factor[None, :, None, None]
     assert torch.allclose(ours, by_x, atol=1e-12)
+
+
+@pytest.mark.parametrize("all_alike", [True, False])
+def test_hooks_of_batch_norm_see_the_images(all_alike):
+    """By which diagnostics and recalibration work."""
+    made, x, seen = layer(1), images(1), []
+    made.shared.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    made(x, 1 if all_alike else places(1)[1])
+    assert torch.equal(seen[0], x)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="kernels are for CUDA devices")

@@ -187,17 +187,20 @@ class BatchNorm(nn.Module):
                 if value is not None:
                     value.fill_(start)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalises [repeats, channels, batch] or [batch, repeats * channels, h, w]."""
-        if x.dim() == 4:
-            return self._normalise(x, self.running_mean, self.running_var, self.weight, self.bias)
-        return self._normalise(
-            x.reshape(1, -1, x.shape[-1]), self.running_mean, self.running_var, self.weight, self.bias
-        ).view(x.shape)
+    def forward(self, x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+        """Normalises [repeats, channels, batch] or [batch, repeats * channels, h, w].
 
-    def under(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """Normalises [batch, repeats * channels, h, w], with scale and shift [repeats * channels] from elsewhere."""
-        return self._normalise(x, self.running_mean, self.running_var, weight, bias)
+        Images may have their scale and shift from elsewhere: [repeats * channels], or [batch, repeats * channels] where
+        they are every example's own.
+        """
+        if weight is not None and bias is not None and weight.dim() == 2:
+            return self._each(x, weight, bias)
+        weight, bias = (self.weight, self.bias) if weight is None else (weight, bias)
+        if x.dim() == 4:
+            return self._normalise(x, self.running_mean, self.running_var, weight, bias)
+        return self._normalise(x.reshape(1, -1, x.shape[-1]), self.running_mean, self.running_var, weight, bias).view(
+            x.shape
+        )
 
     def option(self, x: Tensor, option: int) -> Tensor:
         """Normalises [repeats, channels, batch] as one given option does."""
@@ -232,6 +235,25 @@ class BatchNorm(nn.Module):
             for kept, seen in ((self.running_mean, mean), (self.running_var, var)):
                 kept.mul_((1 - self.momentum) ** x.shape[2]).add_((seen * push).sum(-1))
         return out
+
+    def _each(self, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        """Under a scale and a shift of every example's own, [batch, repeats * channels]."""
+        mean, var = self.running_mean.view(-1), self.running_var.view(-1)
+        # Kernels do not sum over ranks; double precision is for checking, and has none.
+        if not x.is_cuda or x.dtype == torch.float64 or world.size() > 1:
+            scale, shift = (each.to(x.dtype)[..., None, None] for each in (scale, shift))
+            return torch.addcmul(shift, self._normalise(x, mean, var, None, None), scale)
+        from polyarch.spaces import normalising_cuda
+
+        if not self.training and self.statistics == "running":
+            return normalising_cuda.normalised(x, scale, shift, mean, (var + self.epsilon).rsqrt(), False)
+        batch_mean, factor = torch.batch_norm_stats(x.detach(), self.epsilon)
+        if self.training:
+            count = x.numel() // x.shape[1]
+            batch_var = factor.square().reciprocal() - self.epsilon
+            mean.lerp_(batch_mean, self.momentum)
+            var.lerp_(batch_var * (count / (count - 1)), self.momentum)
+        return normalising_cuda.normalised(x, scale, shift, batch_mean, factor, True)
 
     def _normalise(
         self,

@@ -15,8 +15,7 @@ from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Hard, PerExample, Supernet, View
 from polyarch.spaces.darts_operations import Auxiliary
 from polyarch.spaces.kits import Batched, Kit, Plain
-from polyarch.spaces.layers import Dropout
-from polyarch.spaces.own_affine import OwnAffine, Which
+from polyarch.spaces.layers import BatchNorm, Dropout
 from polyarch.spaces.reading import DrawnRows, KnownRows, Link
 
 if TYPE_CHECKING:
@@ -25,6 +24,42 @@ if TYPE_CHECKING:
 Rows = Sequence[Sequence[Link]] | Tensor
 """Of a stage: for every row the values that it reads and their weights; or all weights, [batch or 1, repeats, rows,
 values]."""
+
+
+Which = int | Tensor | None
+"""The place of a wiring in the list: a number, or one-hot [repeats, batch or 1, listed]; None where nobody asks."""
+
+
+class OwnAffine(nn.Module):
+    """Batch norm with a scale and a shift for every listed wiring, and statistics that all share."""
+
+    def __init__(self, repeats: int, listed: int, channels: int) -> None:
+        """Scales 1, shifts 0."""
+        super().__init__()
+        self.shared = BatchNorm(repeats, channels, affine=False)
+        self.weight = nn.Parameter(torch.ones(repeats, listed, channels))
+        self.bias = nn.Parameter(torch.zeros(repeats, listed, channels))
+
+    def draw(self, generators: Sequence[torch.Generator]) -> None:
+        """Back to scale 1, shift 0; nothing here is random."""
+        with torch.no_grad():
+            self.weight.fill_(1)
+            self.bias.fill_(0)
+
+    def forward(self, x: Tensor, which: Which) -> Tensor:
+        """[batch, repeats * channels, h, w], under the wiring of all or of each example."""
+        with torch.autocast(x.device.type, enabled=False):  # what is small stays in single precision
+            scale, shift = (self._of(values, which) for values in (self.weight, self.bias))
+        answer: Tensor = self.shared(x, scale, shift)
+        return answer
+
+    def _of(self, values: Tensor, which: Which) -> Tensor:
+        """[repeats * channels] for all, or [batch, repeats * channels]."""
+        if not isinstance(which, Tensor):
+            assert which is not None
+            return values[:, which].flatten()
+        chosen = torch.einsum("rbs,rsc->brc", which.to(values.dtype), values).flatten(1)
+        return chosen[0] if len(chosen) == 1 else chosen
 
 
 class Normalised(nn.Module):

@@ -1,4 +1,13 @@
-"""The normalisation of `own_affine` as kernels for a CUDA device.
+"""Batch norm under a scale and a shift of every example's own, as kernels for a CUDA device.
+
+    y = s_e x^ + t_e,    x^ = (x - mean) / sqrt(var + epsilon)
+
+Two sums over the pixels of every example e are the gradients of s_e and t_e, and batch norm's own gradient is made from
+the same sums, so that such a layer moves no more memory than plain batch norm does:
+
+    dL/ds_e = sum g x^,    dL/dt_e = sum g
+    dL/dx = (s_e g - mean of s_e g - x^ mean of s_e g x^) / sqrt(var + epsilon)
+    n mean of s_e g = sum_e s_e dL/dt_e,    n mean of s_e g x^ = sum_e s_e dL/ds_e    (n examples times pixels)
 
 A program has some pixels of some channels of one example; memory may have channels first or last. Sums are in single
 precision, also where images are not.
