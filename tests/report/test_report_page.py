@@ -148,6 +148,20 @@ def test_a_fixed_depth_leaves_out_what_says_nothing(spirals_fixed):
     assert "mixture" not in text.lower()
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_one_architecture_speaks_for_itself_or_by_its_draws_of_dropout(images, tmp_path, dropout):
+    space = pa.spaces.Wiring(wirings="residual", stages=1, nodes=2, channels=4, dropout=dropout)
+    method = pa.methods.StochasticArchitectures(epochs=1, batch_size=8)
+    run = pa.search(space, images, method, out=tmp_path / "run", device="cpu")
+    text = read(write_report(run, images))
+    assert "One network of the space wiring, trained alone." in text
+    assert "This network" in text
+    assert ("uncertainty" in sections(text)) == bool(dropout)
+    assert ("the mixture over draws of dropout" in text) == bool(dropout)
+    assert ("mixture" in text.lower()) == bool(dropout)
+    assert "run.ensemble()" in text or not dropout
+
+
 def test_repeats(repeats, spirals_fixed):
     path = write_summary_report(repeats.folder, repeats.runs, repeats.task, baselines=spirals_fixed.runs)
     text = read(path)

@@ -189,6 +189,11 @@ def is_point(run: Run) -> bool:
     return all(int((p > 0).sum()) == 1 for p in run.distribution.probs().values())
 
 
+def is_mixed(run: Run) -> bool:
+    """Whether more than one network speaks for a run: several architectures, or one thinned by dropout."""
+    return not is_point(run) or run.space.has_dropout
+
+
 def is_depth(run: Run) -> bool:
     """Whether a run is about depth."""
     return run.space.name == "depth"
@@ -217,7 +222,7 @@ class Voices:
 
     model: nn.Module
     pruned: Ensemble | None
-    """The mixture; None for a run of one fixed architecture."""
+    """The mixture; None where there is one network alone."""
     full: Ensemble | None
     """The mixture before pruning; None where nothing was pruned."""
     device: torch.device
@@ -228,7 +233,7 @@ class Voices:
         cut = is_depth(run) and run.architecture != largest(run)
         return cls(
             model=run.model().to(run.device),
-            pruned=None if is_point(run) else run.ensemble().to(run.device),
+            pruned=run.ensemble().to(run.device) if is_mixed(run) else None,
             full=run.ensemble(largest(run)).to(run.device) if cut else None,
             device=run.device,
         )

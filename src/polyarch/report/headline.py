@@ -87,11 +87,11 @@ def _scores(story: Story) -> str:
         return ""
     if not mixed:
         return f"Its {where} is {main.show(own)}."
-    which = "selected networks reach" if story.several else "selected network reaches"
-    members = "depths" if story.is_depth else "architectures"
+    which = "networks reach" if story.several else "network reaches"
+    which = which if story.is_point else f"selected {which}"
     if main.percent:
-        return f"The {which} {main.show(own)} {where}, the mixture over {members} {main.show(mixed)}."
-    return f"The {which} a {where} of {main.show(own)}, the mixture over {members} {main.show(mixed)}."
+        return f"The {which} {main.show(own)} {where}, the mixture over {story.members} {main.show(mixed)}."
+    return f"The {which} a {where} of {main.show(own)}, the mixture over {story.members} {main.show(mixed)}."
 
 
 def _compared(story: Story) -> str:
@@ -179,14 +179,10 @@ def _rows(story: Story) -> list[tuple[str, str, Sequence[Run], str]]:
             "",
         )
     ]
-    if not story.is_point:
-        note = (
-            f"depths 0 to {story.depths[0]}, Eq. 3"
-            if one
-            else "up to the selected depth, Eq. 3"
-            if story.is_depth
-            else ""
-        )
+    if story.is_mixed:
+        note = "draws of dropout" if story.is_point else ""
+        if story.is_depth:
+            note = f"depths 0 to {story.depths[0]}, Eq. 3" if one else "up to the selected depth, Eq. 3"
         rows.append(("Mixture, pruned" if story.is_cut else "Mixture", note, story.runs, MIXED))
     if story.is_cut:
         rows.append(("Mixture, all depths", "", story.runs, UNPRUNED))
@@ -206,7 +202,7 @@ def seeds(story: Story) -> dict[str, Any] | None:
     """One line a seed."""
     if not story.several:
         return None
-    kind = "" if story.is_point else MIXED
+    kind = MIXED if story.is_mixed else ""
     rows = []
     for run, course in zip(story.runs, story.courses, strict=True):
         found = [(m, story.values([run], kind, m.name)) for m in story.measures]
@@ -222,5 +218,5 @@ def seeds(story: Story) -> dict[str, Any] | None:
     return {
         "rows": rows,
         "measures": story.measures,
-        "of": "network" if story.is_point else "pruned mixture" if story.is_cut else "mixture",
+        "of": "pruned mixture" if story.is_cut else "mixture" if story.is_mixed else "network",
     }

@@ -38,7 +38,7 @@ def calibration(story: Story) -> Markup:
     assert name is not None
     title = "This network" if story.is_point else "Selected network"
     kinds = [(title, "", story.networks_said)]
-    if not story.is_point:
+    if story.is_mixed:
         title = "Mixture, pruned" if story.is_cut else "Mixture"
         kinds.append((title, MIXED, [said.log_probs for said in story.mixtures_said]))
     if story.is_cut:
@@ -58,7 +58,8 @@ def risk(story: Story) -> tuple[Markup, dict[str, str]] | None:
     split = story.judged
     assert split is not None
     mixed = [said.log_probs for said in story.mixtures_said]
-    named = {"selected network": (GREEN, story.networks_said), "mixture": (BLUE, mixed)}
+    alone = "network" if story.is_point else "selected network"
+    named = {alone: (GREEN, story.networks_said), "mixture": (BLUE, mixed)}
     curves = {name: [risk_coverage_of(own, split.y) for own in said] for name, (_, said) in named.items()}
     if not any(curve.risk[-1] for own in curves.values() for curve in own):
         return None
@@ -197,7 +198,7 @@ def picked(count: int, selected: int, most: int) -> list[int]:
 def gallery(story: Story) -> list[dict[str, Any]]:
     """The examples of largest predictive entropy: picture, true class, and the likeliest classes."""
     task, (_, split) = story.task, evidence.judged_split(story.task) or ("train", story.task.train)
-    if not story.is_point:
+    if story.is_mixed:
         said = evidence.predictive(story.voices, split.x)
         log_probs, entropy, disagreement = said.log_probs, said.entropy, said.mutual_information
     else:
@@ -225,7 +226,7 @@ def gallery(story: Story) -> list[dict[str, Any]]:
                     for p, k in zip(top.values.tolist(), top.indices.tolist(), strict=True)
                 ],
                 "entropy": words.number(entropy[index].item(), 2),
-                "disagreement": words.number(disagreement[index].item(), 2) if not story.is_point else "",
+                "disagreement": words.number(disagreement[index].item(), 2) if story.is_mixed else "",
             }
         )
     return cards

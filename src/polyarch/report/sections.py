@@ -215,7 +215,7 @@ def uncertainty(story: Story) -> dict[str, Any] | None:
     return {
         "risk": risk and {"svg": risk[0], "areas": risk[1]},
         "disagreement": disagreement and _disagreement(*disagreement),
-        "members": "depths" if story.is_depth else "architectures",
+        "members": story.members,
     }
 
 
@@ -237,7 +237,7 @@ def maps(story: Story) -> dict[str, Any] | None:
         "svg": svg,
         "seeds": story.several,
         "classifies": story.classifies,
-        "point": story.is_point,
+        "alone": not story.is_mixed,
         "depth": story.is_depth,
     }
 

@@ -90,6 +90,16 @@ class Story:
         return evidence.is_point(self.run)
 
     @cached_property
+    def is_mixed(self) -> bool:
+        """Whether there is a mixture to tell of."""
+        return evidence.is_mixed(self.run)
+
+    @property
+    def members(self) -> str:
+        """What the mixture is of."""
+        return "depths" if self.is_depth else "draws of dropout" if self.is_point else "architectures"
+
+    @cached_property
     def depths(self) -> list[int]:
         """The selected depth of each run."""
         return [evidence.depth_of(run) for run in self.runs]
@@ -180,7 +190,7 @@ class Story:
 
     def mixed(self, name: str) -> list[float]:
         """One measure of the pruned mixtures; empty where there is no mixture."""
-        return [] if self.is_point else self.values(self.runs, MIXED, name)
+        return self.values(self.runs, MIXED, name) if self.is_mixed else []
 
     @property
     def is_flat(self) -> bool:
