@@ -9,9 +9,9 @@
     python -m reproduce.stochastic_architectures show        # tables, as Markdown
     python -m reproduce.stochastic_architectures figures     # figures as PNG
 
-`fashion` is small: Fashion-MNIST at 14 x 14, 10,000 training images, 8 channels, 10 epochs, half an hour a seed on one
-CPU core and as long to measure; `fashion-long` is the same for 40 epochs. `cifar` is CIFAR-10 at width 4, 40 epochs, on
-a GPU. All networks of a setup are trained alike. Killed, training goes on with those that are not there yet;
+`fashion` is small: Fashion-MNIST at 14 x 14, 10,000 training images, 8 channels, 10 epochs, three quarters of an hour a
+seed on one CPU core and longer to measure; `fashion-long` is the same for 40 epochs. `cifar` is CIFAR-10 at width 4, 40
+epochs, on a GPU. All networks of a setup are trained alike. Killed, training goes on with those that are not there yet;
 `--networks` trains some alone.
 """
 

@@ -30,8 +30,9 @@ def images(tmp_path_factory):
         {"listed": 3},
         {"listed": 3, "own_affine": True, "own_aggregation": True},
         {"wirings": "residual", "dropout": 0.2},
+        {"wirings": "residual", "own_affine": True},
     ],
-    ids=["all", "list", "own", "dropout"],
+    ids=["all", "list", "own", "dropout", "one with its own"],
 )
 def test_contract(tmp_path, images, per, settings):
     check_method(StochasticArchitectures(per=per, **QUICK), Wiring(**SMALL, **settings), images, tmp_path, ranks=False)

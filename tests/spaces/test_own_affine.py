@@ -9,19 +9,20 @@ from torch import nn
 
 from polyarch.spaces.wired import OwnAffine
 
-LISTED, BATCH, CHANNELS = 3, 5, 70
+LISTED, BATCH, CHANNELS = 3, 70, 70
+"""More examples and channels than a program takes at once."""
 
 
-def layer(repeats, dtype=torch.float64):
+def layer(repeats, dtype=torch.float64, channels=CHANNELS):
     torch.manual_seed(repeats)
-    made = OwnAffine(repeats, LISTED, CHANNELS)
+    made = OwnAffine(repeats, LISTED, channels)
     for value in (made.weight, made.bias, made.shared.running_mean, made.shared.running_var):
         nn.init.uniform_(value, 0.5, 1.5)
     return made.to(dtype)
 
 
-def images(repeats, dtype=torch.float64):
-    return (torch.randn(BATCH, CHANNELS * repeats, 9, 8) * 2 + 1).to(dtype)
+def images(repeats, dtype=torch.float64, channels=CHANNELS):
+    return (torch.randn(BATCH, channels * repeats, 9, 8) * 2 + 1).to(dtype)
 
 
 def places(repeats):
@@ -102,10 +103,11 @@ def test_hooks_of_batch_norm_see_the_images(all_alike):
 @pytest.mark.parametrize("mode", ["training", "running", "batch"])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
-@pytest.mark.parametrize("repeats", [1, 2])
-def test_kernels_are_the_plain_operations(repeats, dtype, close, layout, mode):
+@pytest.mark.parametrize(("repeats", "channels"), [(1, CHANNELS), (2, CHANNELS), (2, 1)])
+def test_kernels_are_the_plain_operations(repeats, channels, dtype, close, layout, mode):
     """Against double precision on the same numbers."""
-    made, x = layer(repeats, torch.float32).train(mode == "training"), images(repeats, dtype)
+    made = layer(repeats, torch.float32, channels).train(mode == "training")
+    x = images(repeats, dtype, channels)
     made.shared.statistics = "batch" if mode == "batch" else "running"
     _, one_hot = places(repeats)
     expected = results(copy.deepcopy(made).double(), x.double(), one_hot)

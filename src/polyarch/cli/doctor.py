@@ -32,6 +32,7 @@ def doctor(
     chosen.space.check(task.shape)
     chosen.method.check(chosen.space)
     needs = rehearse(chosen.method, chosen.space, task, repeats)
+    listed = chosen.space.members if chosen.method.stays_listed else ()
     found: dict[str, Any] = {
         "versions": {
             "polyarch": polyarch.__version__,
@@ -40,7 +41,7 @@ def doctor(
         },
         "devices": {"cpu": {"cores": os.cpu_count(), "threads": torch.get_num_threads(), "memory": _memory()}},
         "search": {
-            "architectures": chosen.space.count(),
+            "architectures": len(listed) or chosen.space.count(),
             "train_examples": len(task.train),
             "parameters": needs.parameters,
             "bytes": {
@@ -62,7 +63,7 @@ def doctor(
     for name, device in found["devices"].items():
         print(f"{name}:", ", ".join(f"{k} {_readable(v) if k == 'memory' else v}" for k, v in device.items()))
     print(f"search: {space} by {method} on {data}, {found['search']['train_examples']:,} training examples")
-    print(f"  {found['search']['architectures']:,} architectures, {needs.parameters:,} parameters a repeat")
+    print(f"  {found['search']['architectures']:,} architecture(s), {needs.parameters:,} parameters a repeat")
     print("  memory of a step:", ", ".join(f"{k} {_readable(v)}" for k, v in found["search"]["bytes"].items()))
     room = min(device["memory"] for device in found["devices"].values())
     if needs.total > room:

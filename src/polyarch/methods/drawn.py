@@ -95,8 +95,10 @@ class DrawnArchitectures(Recipe, ABC):
         return Categorical(space.decisions, belief["logits"])
 
     def view(self, problem: Problem, state: State, uniform: Tensor) -> View:
-        """Architectures of every example, from numbers [repeats, examples, decisions]; the host knows an only one."""
-        if len(problem.space.members) == 1 and not uniform.is_cuda:  # there, kernels move less memory than sums do
+        """Architectures of every example, from numbers [repeats, examples, decisions]."""
+        # An only one is known to the host, and sums of what it reads are quickest; but not on a CUDA device, where
+        # kernels move less memory, nor with weights of its own, whose place the host would have to read.
+        if len(problem.space.members) == 1 and not problem.space.only_listed and not uniform.is_cuda:
             return Hard(problem.space.members[0].choices)
         return PerExample(self.chosen(state, uniform))
 

@@ -42,7 +42,8 @@ def _selected(story: Story) -> str:
 def _selected_of_many(story: Story) -> str:
     """Of a space whose architectures are drawn rather than told; short texts are told as well."""
     if story.is_point:
-        return f"One network of the space {story.run.config.space['name'].rpartition(':')[2]}, trained alone."
+        seeds = f" with {len(story.runs)} seeds" if story.several else ""
+        return f"One network of the space {story.run.config.space['name'].rpartition(':')[2]}, trained alone{seeds}."
     texts = {str(run.architecture) for run in story.runs}
     if len(texts) > 1:
         return f"Over {len(story.runs)} seeds, the search selects {len(texts)} different architectures."
@@ -87,8 +88,8 @@ def _scores(story: Story) -> str:
         return ""
     if not mixed:
         return f"Its {where} is {main.show(own)}."
-    which = "networks reach" if story.several else "network reaches"
-    which = which if story.is_point else f"selected {which}"
+    which = "selected networks reach" if story.several else "selected network reaches"
+    which = "network reaches" if story.is_point else which
     if main.percent:
         return f"The {which} {main.show(own)} {where}, the mixture over {story.members} {main.show(mixed)}."
     return f"The {which} a {where} of {main.show(own)}, the mixture over {story.members} {main.show(mixed)}."

@@ -34,8 +34,8 @@ class Group:
 
     @property
     def kind(self) -> str:
-        """Whose measures stand for it: the network's, or the mixture's of a search."""
-        return "" if self.depth is not None else MIXED
+        """Whose measures stand for it: the network's, or the mixture's where there is one."""
+        return MIXED if evidence.is_mixed(self.runs[0]) else ""
 
 
 @dataclass
@@ -97,7 +97,11 @@ class Story:
     @property
     def members(self) -> str:
         """What the mixture is of."""
-        return "depths" if self.is_depth else "draws of dropout" if self.is_point else "architectures"
+        if self.is_depth:
+            return "depths"
+        if self.is_point:
+            return "draws of dropout"
+        return "architectures and draws of dropout" if self.run.space.has_dropout else "architectures"
 
     @cached_property
     def depths(self) -> list[int]:

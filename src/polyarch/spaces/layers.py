@@ -241,8 +241,9 @@ class BatchNorm(nn.Module):
         mean, var = self.running_mean.view(-1), self.running_var.view(-1)
         # Kernels do not sum over ranks; double precision is for checking, and has none.
         if not x.is_cuda or x.dtype == torch.float64 or world.size() > 1:
+            x = self._normalise(x, mean, var, None, None)
             scale, shift = (each.to(x.dtype)[..., None, None] for each in (scale, shift))
-            return torch.addcmul(shift, self._normalise(x, mean, var, None, None), scale)
+            return torch.addcmul(shift, x, scale)
         from polyarch.spaces import normalising_cuda
 
         if not self.training and self.statistics == "running":

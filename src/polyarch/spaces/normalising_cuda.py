@@ -9,8 +9,8 @@ the same sums, so that such a layer moves no more memory than plain batch norm d
     dL/dx = (s_e g - mean of s_e g - x^ mean of s_e g x^) / sqrt(var + epsilon)
     n mean of s_e g = sum_e s_e dL/dt_e,    n mean of s_e g x^ = sum_e s_e dL/ds_e    (n examples times pixels)
 
-A program has some pixels of some channels of one example; memory may have channels first or last. Sums are in single
-precision, also where images are not.
+A program has some channels of one example: some of their pixels, or, where it adds, all; and one for some channels adds
+over examples. Memory may have channels first or last. Sums are in single precision, also where images are not.
 """
 
 from typing import Any
@@ -162,7 +162,8 @@ def normalised(x: Tensor, scale: Tensor, shift: Tensor, mean: Tensor, factor: Te
         factor: 1 / sqrt(var + epsilon), [channels].
         of_batch: whether both are of this batch, so that gradients go through them.
     """
-    found: Tensor = _Normalised.apply(x, scale, shift, mean, factor, of_batch)
+    # Kernels go by examples and then channels, whatever made these.
+    found: Tensor = _Normalised.apply(x, scale.contiguous(), shift.contiguous(), mean, factor, of_batch)
     return found
 
 
@@ -215,7 +216,7 @@ def _laid_out(x: Tensor) -> Tensor:
     """Pixels of an example at equal distances, whether channels come first or last."""
     if x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last):
         return x
-    return x.contiguous(memory_format=torch.channels_last)
+    return x.contiguous()
 
 
 def _extent(x: Tensor) -> tuple[int, int, int, int]:

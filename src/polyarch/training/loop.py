@@ -153,8 +153,8 @@ class Loop:
         for name in drawn[0]:
             value = torch.stack([d[name] for d in drawn])
             if name in self._draws:
-                # Not waited for: the host draws for the next step while this one runs. What is copied is not
-                # pinned, so that it may be let go at once.
+                # So small a copy is not waited for: the host draws for the next step while this one runs. Its source
+                # is not pinned, and may be let go at once.
                 self._draws[name].copy_(value, non_blocking=True)
             else:
                 self._draws[name] = value.to(self.device)
