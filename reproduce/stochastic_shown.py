@@ -191,8 +191,10 @@ def few_labels(part: Part) -> str:
     lines = []
     for name, rows in of_kind(part, "few labels").items():
         label, paper = LABELS[name]
-        lines.append([label, over_seeds(rows, "accuracy", 2, 100), over_seeds(rows, "ece", 4), paper])
-    return table(["", "accuracy, %", "ECE", "accuracy, paper (CIFAR-10)"], lines) if lines else ""
+        accuracy, others = over_seeds(rows, "accuracy", 2, 100), [("log_likelihood", 3), ("ece", 4)]
+        lines.append([label, accuracy, *(over_seeds(rows, *other) for other in others), paper])
+    head = ["", "accuracy, %", "log-likelihood", "ECE", "accuracy, paper (CIFAR-10)"]
+    return table(head, lines) if lines else ""
 
 
 def ensembles(part: Part) -> str:
