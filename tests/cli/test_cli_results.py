@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 
@@ -124,6 +125,8 @@ def test_repeats(tmp_path, finished):
     assert found["summary"]["test"]["accuracy"]["mean"] == pytest.approx(sum(accuracies) / 2)
     assert found["summary"]["test"]["accuracy"]["std"] >= 0
     assert cli("show", out, "--json").json == found
+    [row] = [line for line in cli("show", out).out.splitlines() if line.startswith("mixture, pruned")]
+    assert len(re.findall(r" -?\d\.\d{3} ± \d\.\d{3}", row)) == 5, "no figure is cut short"
     assert cli("show", out / "seed-5", "--json").json == found["runs"][1]
     assert cli("evaluate", out / "seed-4", "--json").json["metrics"]["selected"]["accuracy"] == accuracies[0]
     for verb in (("evaluate", out), ("predict", out, "--inputs", "x")):

@@ -14,6 +14,9 @@ HEADERS = {
     "ece_all_classes": "ECE, all",
 }
 
+WIDE = 200
+"""Characters of a line where nobody looks at a screen: enough for all that is told."""
+
 
 def print_figures(title: str, rows: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
     """One line a row: its figures, or their mean and standard deviation where there are several (repeats)."""
@@ -24,10 +27,13 @@ def print_figures(title: str, rows: Mapping[str, Sequence[Mapping[str, float]]])
     table = Table(box=None, pad_edge=False)
     table.add_column(title, no_wrap=True)
     for name in shown:
-        table.add_column(HEADERS[name], justify="right", no_wrap=True)
+        table.add_column(HEADERS[name], justify="right")
     for label, found in rows.items():
         table.add_row(label, *(mean_and_spread([figures[name] for figures in found]) for name in shown))
-    Console(highlight=False, markup=False).print(table)
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = WIDE
+    console.print(table)
 
 
 def mean_and_spread(values: Sequence[float]) -> str:
