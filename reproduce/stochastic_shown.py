@@ -90,9 +90,11 @@ def classifiers(part: Part) -> str:
     head = ["", "error, %", "ECE", "log-likelihood"]
     head += ["AUROC by mutual information", "by entropy"] if outside else ["error, paper", "ECE, paper"]
     lines = []
+    most = max(len(rows[name]) for name in there)
     for name in there:
         own = rows[name]
-        line = [CLASSIFIERS[name], over_seeds(own, lambda row: 1 - row["accuracy"], 2, 100)]
+        fewer = "" if len(own) == most else f" ({len(own)} of {most} seeds)"
+        line = [CLASSIFIERS[name] + fewer, over_seeds(own, lambda row: 1 - row["accuracy"], 2, 100)]
         line += [over_seeds(own, "ece", 4), over_seeds(own, "log_likelihood", 3)]
         line += (
             [_auroc(own, by) for by in ("mutual_information", "entropy")]
