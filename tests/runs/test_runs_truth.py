@@ -187,7 +187,8 @@ def test_what_a_table_lacks_is_null_and_said_once(tmp_path, capsys, task):
         assert truth["random"]["architectures"] == 5
 
 
-def test_refused_before_a_folder_is_made(tmp_path, task, table):
+def test_refused_before_a_folder_is_made(tmp_path, task, table, monkeypatch):
+    monkeypatch.delenv("POLYARCH_TABLES", raising=False)
     other = tmp_path / "other.npz"
     np.savez(other, arch=np.array(["|none~0|", "|skip_connect~0|"]), valid_acc=np.array([0.5, 0.25]))
     several = tmp_path / "several.npz"
