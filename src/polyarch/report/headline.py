@@ -48,7 +48,8 @@ def _selected_of_many(story: Story) -> str:
     if len(texts) > 1:
         return f"Over {len(story.runs)} seeds, the search selects {len(texts)} different architectures."
     [text] = texts
-    what = text if len(text) <= LONGEST else "the architecture drawn below"
+    tells = len(text) <= LONGEST and any(character.isalnum() for character in text)  # a wiring without links is "-"
+    what = text if tells else "the architecture drawn below"
     return (
         f"Over {len(story.runs)} seeds, the search always selects {what}."
         if story.several
