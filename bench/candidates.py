@@ -18,7 +18,7 @@ from collections.abc import Callable
 import torch
 
 import polyarch as pa
-from polyarch.methods.base import Examples
+from polyarch.core import Examples
 from polyarch.ranking import draw
 from polyarch.scores import Candidate, Curve, Look, Tuning, fine_tuned
 from polyarch.scores.together import tuned_together

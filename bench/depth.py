@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping
 import torch
 
 import polyarch as pa
+from polyarch.core import Examples, Feed, Problem
 from polyarch.data.task import Task
 from polyarch.distributions import make_prior
 from polyarch.methods import FixedDepth, Method, VariationalDepth
-from polyarch.methods.base import Examples, Feed, Problem
+from polyarch.streams import Streams
 from polyarch.training.capture import CapturedStep
-from polyarch.training.streams import Streams
 
 
 def stepper(method: Method, task: Task, depth: int, repeats: int, device: torch.device) -> Callable[[], object]:

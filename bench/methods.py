@@ -14,7 +14,7 @@ import statistics
 import time
 
 import polyarch as pa
-from polyarch.methods.base import Method
+from polyarch.core import Method
 from polyarch.training.rehearsal import prepare, standardised
 
 STEPS = 10

@@ -37,19 +37,19 @@ from torch import Tensor, nn
 
 import polyarch as pa
 from polyarch.architecture import Architecture
+from polyarch.core import Examples, Problem
 from polyarch.distributions import GaussianLogits, uniform
 from polyarch.distributions.base import Distribution
-from polyarch.methods.base import Examples, Problem
 from polyarch.methods.bilevel import by_simplex
 from polyarch.methods.sharing import collapse, loss
 from polyarch.scores.base import Candidate
 from polyarch.scores.synflow import SynFlow
 from polyarch.spaces.base import Hard, Space
 from polyarch.spaces.cost import CostTable
+from polyarch.streams import Streams
 from polyarch.tables import Table, open_table
 from polyarch.training.curvature import hessian
 from polyarch.training.judging import judged
-from polyarch.training.streams import Streams
 from reproduce.depth import machine
 from reproduce.depth_tables import told
 from reproduce.training_speed_tables import table as markdown_table

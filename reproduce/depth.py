@@ -28,8 +28,8 @@ import torch
 
 import polyarch as pa
 from polyarch.catalogue import find
+from polyarch.core import Method, Problem
 from polyarch.data.task import Task
-from polyarch.methods.base import Method, Problem
 from polyarch.methods.variational_depth import posterior, total_log_likelihood
 from polyarch.runs.results import judge
 from polyarch.runs.run import Run

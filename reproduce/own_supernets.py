@@ -28,8 +28,8 @@ from polyarch.data.task import Task
 from polyarch.methods.one_shot import OneShot
 from polyarch.ranking.truth import find_truth
 from polyarch.scores import Candidate, Curve, Look, Tuning, fine_tuned
+from polyarch.streams import Streams
 from polyarch.training.loop import Loop, Progress
-from polyarch.training.streams import Streams
 from reproduce.own_truth import SPACE, halved, problem_of
 
 METHODS = ("single-path", "fairnas", "multipath", "reptile", "metaprox")

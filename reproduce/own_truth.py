@@ -24,13 +24,13 @@ from torch import Tensor
 
 import polyarch as pa
 from polyarch.architecture import Architecture
+from polyarch.core import Examples, Problem
 from polyarch.data.task import Task
 from polyarch.distributions import uniform
-from polyarch.methods.base import Examples, Problem
 from polyarch.methods.side_by_side import SideBySide
 from polyarch.spaces import NasBench201
+from polyarch.streams import Streams
 from polyarch.training.loop import Loop, Progress
-from polyarch.training.streams import Streams
 
 TRAIN, VALID = 10_000, 5_000
 SPACE = NasBench201(channels=8, cells=1)

@@ -27,14 +27,14 @@ import torch
 from torch import Tensor
 
 import polyarch as pa
+from polyarch.core import Examples
 from polyarch.distributions import Categorical, uniform
 from polyarch.distributions.categorical import masked
-from polyarch.methods.base import Examples
 from polyarch.methods.parsec import effective_samples, importance_weights
 from polyarch.spaces.base import Hard, Supernet
+from polyarch.streams import Streams
 from polyarch.testing.toy import Lines, every_choice, log_likelihoods, toy_task
 from polyarch.training.rehearsal import prepare
-from polyarch.training.streams import Streams
 from reproduce.depth import machine
 from reproduce.depth_tables import told
 

@@ -18,7 +18,7 @@ from polyarch.diagnostics.generalisation import compare_seen, unseen_wirings
 from polyarch.diagnostics.normalisation import compare_statistics
 from polyarch.spaces import Wiring
 from polyarch.spaces.base import Supernet
-from polyarch.training.streams import Streams
+from polyarch.streams import Streams
 from polyarch.uncertainty.attack import pgd
 from polyarch.uncertainty.calibration import summary
 from polyarch.uncertainty.detection import detection

@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 import polyarch as pa
+from polyarch.core import Examples, Method, Problem
 from polyarch.data.labels import few_labels
 from polyarch.data.task import Split, Task
 from polyarch.distributions import uniform
-from polyarch.methods.base import Examples, Method, Problem
 from polyarch.methods.semi_supervised import SemiSupervised
 from polyarch.methods.stochastic import StochasticArchitectures
 from polyarch.spaces import Wiring
 from polyarch.spaces.base import Supernet
+from polyarch.streams import Streams
 from polyarch.training.loop import Loop, Progress
-from polyarch.training.streams import Streams
 from reproduce.own_truth import halved
 
 LISTED = 5

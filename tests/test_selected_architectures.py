@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import polyarch as pa
-from polyarch import selection
+from polyarch.distributions import selection
 from polyarch.scores.parameters import Parameters
 from polyarch.scores.sampling import sample_and_score
 from polyarch.training.rehearsal import prepare, standardised

@@ -3,9 +3,9 @@
 import torch
 
 import polyarch as pa
+from polyarch.core import Examples, Problem
 from polyarch.data.task import TaskShape
 from polyarch.distributions import Categorical, uniform
-from polyarch.methods.base import Examples, Problem
 from polyarch.scores import Candidate, Parameters
 from polyarch.testing import check_distribution, check_method, check_score, check_space
 from polyarch.testing.toy import EnumeratedElbo, Lines, every_choice, log_likelihoods, toy_task

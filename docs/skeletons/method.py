@@ -16,13 +16,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from polyarch import distributed
+from polyarch.core import Feed, Info, Method, Problem, State, gradients
 from polyarch.distributions.categorical import Categorical, pad
-from polyarch.methods.base import Feed, Info, Method, Problem, State, gradients
 from polyarch.settings import at_least
 from polyarch.spaces.base import Hard, Space
-from polyarch.training import world
+from polyarch.streams import Streams
 from polyarch.training.optimisers import check_sgd, momentum_buffers, sgd
-from polyarch.training.streams import Streams
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +75,8 @@ class SampledElbo(Method):
         belief = self.distribution(problem.space, state.belief)
         choices = chosen(belief, feed.draws["noise"])
         outputs = [problem.supernet(batch.x, Hard(choices[:, k])) for k in range(self.samples)]
-        # Over examples, average with `world.mean` and nothing else: that is what makes many ranks agree with one.
-        fit = world.mean(problem.likelihood.log_likelihood(torch.stack(outputs, 1), batch.y.unsqueeze(1)))
+        # Over examples, average with `distributed.mean` and nothing else: that is what makes many ranks agree with one.
+        fit = distributed.mean(problem.likelihood.log_likelihood(torch.stack(outputs, 1), batch.y.unsqueeze(1)))
         reward = fit.detach() - fit.detach().mean(1, keepdim=True)  # [repeats, samples]
         score = (belief.log_prob(choices) * reward).sum(1) / (self.samples - 1)
         kl = belief.kl(problem.prior) / problem.train_size
@@ -84,7 +84,7 @@ class SampledElbo(Method):
         found = gradients(-(fit.mean(1) + score - kl), moving)
         momenta = list(state.optimiser.values())  # made in the same order
         sgd(moving, found, momenta, rate=feed.rates["rate"], momentum=self.momentum)
-        examples = self.samples * batch.y.shape[-1] * world.size()  # passed forward and backward, over all ranks
+        examples = self.samples * batch.y.shape[-1] * distributed.size()  # passed forward and backward, over all ranks
         return Info({"objective": (fit.mean(1) - kl).detach()}, forward=examples, backward=examples)
 
     @torch.no_grad()

@@ -10,9 +10,9 @@ import torch
 from landscapes import EVERY, Grid, Rugged, chance
 
 from polyarch.blackbox import Budget, LocalSearch, RegularisedEvolution, ScoreJudge, Spent, TableJudge
+from polyarch.core import Examples
 from polyarch.data.task import Gaussian, TaskShape
 from polyarch.errors import PolyarchError
-from polyarch.methods.base import Examples
 from polyarch.scores import Parameters
 from polyarch.scores.base import Candidate, Score
 from polyarch.scores.sotl import Sotl

@@ -14,7 +14,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 import polyarch as pa
 from polyarch.data.task import Standardise
-from polyarch.training.streams import Streams
+from polyarch.streams import Streams
 from polyarch.uncertainty import pgd, threshold_for_risk
 
 SCORES = ("mutual_information", "entropy", "confidence")

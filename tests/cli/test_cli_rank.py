@@ -11,7 +11,7 @@ from commandline import POLYARCH, cli, files, refused
 import polyarch as pa
 from polyarch.ranking import draw, rank
 from polyarch.scores import Macs, Sotl, SynFlow, candidates_of
-from polyarch.training.streams import Streams
+from polyarch.streams import Streams
 
 SEARCH = ("--space", "nasbench201", "--method", "parsec", "--data", "digits", "--device", "cpu")
 SMALL = ("channels=2", "space.cells=1", "epochs=1", "samples=2", "batch_size=256")

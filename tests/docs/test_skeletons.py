@@ -8,9 +8,9 @@ import torch
 
 import polyarch as pa
 from polyarch.catalogue import find, name_of
+from polyarch.core import Examples, Problem
 from polyarch.data.task import TaskShape
 from polyarch.distributions import uniform
-from polyarch.methods.base import Examples, Problem
 from polyarch.scores import Candidate
 from polyarch.spaces import Hard, Soft
 from polyarch.testing import check_distribution, check_method, check_score, check_space

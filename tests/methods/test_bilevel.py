@@ -11,16 +11,16 @@ from torch import nn
 
 import polyarch as pa
 from polyarch import PolyarchError
+from polyarch.core import Batch, Examples, Feed, Problem, gradients
 from polyarch.distributions import Categorical
 from polyarch.distributions.categorical import pad
 from polyarch.methods import Darts, Drnas, Gdas
-from polyarch.methods.base import Batch, Examples, Feed, Problem, gradients
 from polyarch.methods.bilevel import mixed_product
 from polyarch.methods.sharing import loss
 from polyarch.spaces import ModuleSpace
+from polyarch.streams import Streams
 from polyarch.training.augment import Augment
 from polyarch.training.loop import Batches, Loop, Progress
-from polyarch.training.streams import Streams
 
 CELLS = pa.spaces.NasBench201(channels=2, cells=1)
 

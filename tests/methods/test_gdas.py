@@ -9,9 +9,9 @@ import polyarch as pa
 from polyarch import PolyarchError
 from polyarch.methods import Gdas
 from polyarch.spaces import ModuleSpace
+from polyarch.streams import Streams
 from polyarch.testing import check_method
 from polyarch.training.rehearsal import prepare, standardised
-from polyarch.training.streams import Streams
 
 CELLS = pa.spaces.NasBench201(channels=2, cells=1)
 

@@ -8,8 +8,8 @@ import torch
 
 import polyarch as pa
 from polyarch import PolyarchError
+from polyarch.core import gradients
 from polyarch.methods import OneShot
-from polyarch.methods.base import gradients
 from polyarch.methods.sharing import loss
 from polyarch.spaces.base import Hard
 from polyarch.testing import check_method

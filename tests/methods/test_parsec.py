@@ -10,16 +10,16 @@ import torch.nn.functional as F
 
 import polyarch as pa
 from polyarch import PolyarchError
+from polyarch.core import Examples, FeedSpec, Problem
 from polyarch.distributions import Categorical
 from polyarch.distributions.categorical import pad
 from polyarch.methods import Parsec
-from polyarch.methods.base import Examples, FeedSpec, Problem
 from polyarch.methods.parsec import effective_samples, importance_weights
+from polyarch.streams import Streams
 from polyarch.testing import check_method
 from polyarch.testing.toy import Lines, every_choice, log_likelihoods, toy_task
 from polyarch.training.loop import Batches, Loop, Progress
 from polyarch.training.rehearsal import prepare, standardised
-from polyarch.training.streams import Streams
 
 CELLS = pa.spaces.NasBench201(channels=2, cells=1)
 

@@ -8,8 +8,8 @@ import torch
 
 import polyarch as pa
 from polyarch import PolyarchError
+from polyarch.core import Stage
 from polyarch.methods import Balenas, Darts, Drnas, Gdas
-from polyarch.methods.base import Stage
 from polyarch.methods.pdarts import PAPER, Part, fading, parts, survivors
 from polyarch.runs.search import resume
 from polyarch.spaces.base import Soft

@@ -9,19 +9,19 @@ import torch.nn.functional as F
 
 import polyarch as pa
 from polyarch import PolyarchError
+from polyarch.core import Batch, Examples, Problem
 from polyarch.data.labels import few_labels
 from polyarch.data.task import Split
+from polyarch.files import read_json, write_json
 from polyarch.methods import Feed, SemiSupervised, StochasticArchitectures
-from polyarch.methods.base import Batch, Examples, Problem
 from polyarch.runs.config import CONFIG, Config
-from polyarch.runs.files import read_json, write_json
 from polyarch.runs.run import WEIGHTS, read_history
 from polyarch.spaces import PerExample, Wiring
+from polyarch.streams import Streams
 from polyarch.testing import check_method
 from polyarch.testing.toy import Lines
 from polyarch.training import checkpoints
 from polyarch.training.rehearsal import prepare, standardised
-from polyarch.training.streams import Streams
 
 SMALL = {"stages": 2, "nodes": 3, "channels": 2}
 LISTED = Wiring(**SMALL, listed=3)

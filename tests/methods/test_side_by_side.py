@@ -6,10 +6,10 @@ import torch
 
 import polyarch as pa
 from polyarch import PolyarchError
-from polyarch.methods.base import Examples, Problem
+from polyarch.core import Examples, Problem
 from polyarch.methods.side_by_side import SideBySide
+from polyarch.streams import Streams
 from polyarch.training.loop import Loop, Progress
-from polyarch.training.streams import Streams
 
 CELLS = pa.spaces.NasBench201(channels=2, cells=1)
 

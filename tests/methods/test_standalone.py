@@ -9,17 +9,17 @@ import torch.nn.functional as F
 
 import polyarch as pa
 from polyarch import PolyarchError
+from polyarch.core import Examples, Problem
 from polyarch.methods import FixedDepth, Info, Parsec, Standalone
-from polyarch.methods.base import Examples, Problem
 from polyarch.runs.run import WEIGHTS
 from polyarch.runs.search import resume
 from polyarch.spaces.choice import DropPath
 from polyarch.spaces.darts import Darts
+from polyarch.streams import Streams
 from polyarch.testing import check_method
 from polyarch.training import checkpoints
 from polyarch.training.loop import Loop, Progress
 from polyarch.training.rehearsal import prepare, standardised
-from polyarch.training.streams import Streams
 
 CELLS = pa.spaces.NasBench201(channels=2, cells=1)
 CELL = "|nor_conv_3x3~0|+|nor_conv_3x3~0|avg_pool_3x3~1|+|skip_connect~0|nor_conv_1x1~1|none~2|"

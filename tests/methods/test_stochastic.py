@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import polyarch as pa
+from polyarch.core import Feed
 from polyarch.methods import StochasticArchitectures
-from polyarch.methods.base import Feed
 from polyarch.spaces import Hard, PerExample, Wiring
 from polyarch.testing import check_method
 from polyarch.training.rehearsal import prepare, standardised

@@ -7,9 +7,9 @@ import torch
 
 import polyarch as pa
 from polyarch import PolyarchError
+from polyarch.core import Problem
 from polyarch.distributions import Categorical, exponential, uniform
 from polyarch.methods import FixedDepth, VariationalDepth
-from polyarch.methods.base import Problem
 from polyarch.methods.variational_depth import (
     depth_log_likelihood,
     elbo,
@@ -17,9 +17,9 @@ from polyarch.methods.variational_depth import (
     posterior,
     total_log_likelihood,
 )
+from polyarch.streams import Streams
 from polyarch.testing import check_distribution, check_method
 from polyarch.training.rehearsal import prepare, standardised
-from polyarch.training.streams import Streams
 
 SPACE = pa.spaces.ResidualDepth(max_depth=6, width=8)
 

@@ -13,14 +13,14 @@ import torch
 
 import polyarch as pa
 from polyarch import PolyarchError
+from polyarch.core import Examples
 from polyarch.data.task import Classification, TaskShape
 from polyarch.distributions import Categorical
-from polyarch.methods.base import Examples
 from polyarch.ranking import default_truth, draw, find_truth, mean_of_best, rank, spearman
 from polyarch.ranking.figure import draw_ranking
 from polyarch.scores import Candidate, Macs, Parameters, Score, Sog, Sotl, SynFlow, TrainLoss, ValidLoss
 from polyarch.spaces import NasBench201, ResidualDepth
-from polyarch.training.streams import Streams
+from polyarch.streams import Streams
 
 SPACE, SHAPE = NasBench201(channels=2, cells=1), TaskShape((1, 6, 6), 3)
 QUICK = {"steps": 2, "batch_size": 4}

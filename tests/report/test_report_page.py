@@ -13,8 +13,8 @@ from sklearn.metrics import roc_auc_score
 import polyarch as pa
 from polyarch.data.task import Split
 from polyarch.errors import PolyarchError
+from polyarch.files import write_json
 from polyarch.report import words, write_report, write_summary_report
-from polyarch.runs.files import write_json
 from polyarch.runs.run import Run
 from polyarch.testing.toy import EnumeratedElbo, Lines, toy_task
 

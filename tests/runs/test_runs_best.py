@@ -9,8 +9,8 @@ import torch
 
 import polyarch as pa
 from polyarch import PolyarchError
-from polyarch.methods.base import Stage
-from polyarch.runs.files import read_json, write_json
+from polyarch.core import Stage
+from polyarch.files import read_json, write_json
 from polyarch.runs.finishing import best_seed
 from polyarch.runs.run import RESULT, open_best, open_run, read_history
 from polyarch.runs.search import resume, search

@@ -15,8 +15,8 @@ import torch
 
 import polyarch as pa
 from polyarch import PolyarchError
+from polyarch.core import Stage
 from polyarch.distributions import Categorical, uniform
-from polyarch.methods.base import Stage
 from polyarch.runs import search as searching
 from polyarch.runs.run import METRICS, WEIGHTS, Run, open_repeats, read_history
 from polyarch.runs.search import resume, search

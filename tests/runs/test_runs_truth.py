@@ -12,8 +12,8 @@ import torch
 import polyarch as pa
 from polyarch import PolyarchError
 from polyarch.distributions import uniform
+from polyarch.files import read_json, write_json
 from polyarch.runs.config import CONFIG, Config
-from polyarch.runs.files import read_json, write_json
 from polyarch.runs.run import METRICS, WEIGHTS, Run, read_history
 from polyarch.runs.search import resume, search
 from polyarch.runs.truth import Truth

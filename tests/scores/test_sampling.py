@@ -11,7 +11,7 @@ import polyarch as pa
 from polyarch import PolyarchError
 from polyarch.scores import Candidate, Macs, Score, Snip, SynFlow, sample_and_score
 from polyarch.scores.sampling import candidates_of
-from polyarch.training.streams import Streams
+from polyarch.streams import Streams
 
 
 @pytest.fixture(scope="module")

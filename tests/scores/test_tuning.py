@@ -10,9 +10,9 @@ from torch import nn
 
 import polyarch as pa
 from polyarch import PolyarchError
+from polyarch.core import Examples
 from polyarch.data.task import Classification, Gaussian, TaskShape
 from polyarch.distributions import uniform
-from polyarch.methods.base import Examples
 from polyarch.scores import (
     Candidate,
     Look,

@@ -19,10 +19,10 @@ from polyarch.data.task import TaskShape
 from polyarch.distributions import Categorical
 from polyarch.spaces import Cost, Hard, ModuleSpace, NasBench201, expected_cost
 from polyarch.spaces.choice import Open
+from polyarch.streams import Streams
 from polyarch.testing import check_method, check_space
 from polyarch.testing.spaces import make_supernet
 from polyarch.training.calibration import calibration_batches, recalibrate
-from polyarch.training.streams import Streams
 
 SHAPE = TaskShape((4,), 3)
 QUICK = pa.methods.Parsec(epochs=1, samples=2, batch_size=32)

@@ -94,7 +94,7 @@ def test_captured_cells_equal_those_on_the_cpu(tmp_path, monkeypatch, name):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_capturing_leaves_no_trace_in_the_state():
-    from polyarch.methods.base import Info
+    from polyarch.core import Info
 
     state = {"count": torch.zeros(1, device="cuda")}
 

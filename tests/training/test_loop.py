@@ -7,13 +7,13 @@ import torch
 
 import polyarch as pa
 from polyarch import PolyarchError
+from polyarch.core import Examples, FeedSpec, Problem
 from polyarch.distributions import exponential
 from polyarch.methods import FixedDepth, VariationalDepth
-from polyarch.methods.base import Examples, FeedSpec, Problem
+from polyarch.streams import NAMES, Streams
 from polyarch.training.loop import Batches, Diverged, Loop, Progress, stopping_split
 from polyarch.training.optimisers import momentum_buffers, sgd
 from polyarch.training.rehearsal import rehearse
-from polyarch.training.streams import NAMES, Streams
 
 SPACE = pa.spaces.ResidualDepth(max_depth=3, width=6)
 

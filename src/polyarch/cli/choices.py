@@ -10,10 +10,10 @@ from typing import Any
 
 from polyarch import catalogue
 from polyarch.blackbox.base import BlackBox
+from polyarch.core import Method
 from polyarch.data.loading import source_for, source_from
 from polyarch.data.source import Source
 from polyarch.errors import PolyarchError, unknown
-from polyarch.methods.base import Method
 from polyarch.scores.base import Score
 from polyarch.settings import Setting, parsed, settings_of
 from polyarch.spaces.base import Space

@@ -143,7 +143,7 @@ def _attacker(run: Run, split: Split, strength: dict[str, Any], seed: int) -> Ca
     """The attack with its settings; refused where the inputs are no images in a known range."""
     from functools import partial
 
-    from polyarch.training.streams import Streams
+    from polyarch.streams import Streams
     from polyarch.uncertainty.attack import image_range, pgd
 
     low, high = image_range(split.x, run.highest_byte)
@@ -153,8 +153,8 @@ def _attacker(run: Run, split: Split, strength: dict[str, Any], seed: int) -> Ca
 def _draw(
     file: Path, selected: Predictive, mixture: Predictive | None, split: Split, others: Mapping[str, Predictive]
 ) -> None:
+    from polyarch.files import write_whole
     from polyarch.report.uncertainty_figures import draw_evaluation
-    from polyarch.runs.files import write_whole
 
     write_whole(file, draw_evaluation(selected, mixture, split.y, others, file.suffix[1:]))
 

@@ -66,8 +66,8 @@ def _judge(asked: Hunt, groups: dict[str, type[Any]]) -> tuple[Space, Judge, Tab
     from polyarch.errors import PolyarchError
     from polyarch.runs.run import open_run
     from polyarch.scores.sampling import candidates_of
+    from polyarch.streams import Streams
     from polyarch.tables import open_table
-    from polyarch.training.streams import Streams
 
     table = open_table(asked.table) if asked.table else None
     if asked.run:

@@ -266,7 +266,7 @@ def _candidates(
 ) -> list[Candidate]:
     from polyarch.runs.search import find_device
     from polyarch.scores.sampling import candidates_for, candidates_of
-    from polyarch.training.streams import Streams
+    from polyarch.streams import Streams
 
     needs = frozenset(need for score in given.scores.values() for need in score.needs)
     options: dict[str, Any] = {"table": truth.table, "column": truth.column, "device": str(find_device(device))}
@@ -323,8 +323,8 @@ def _counting() -> Iterator[Callable[[int, int], None]]:
 
 
 def _write(out: Path, told: dict[str, Any], found: Ranking, truth: Truth) -> None:
+    from polyarch.files import write_json, write_whole
     from polyarch.ranking.figure import draw_ranking
-    from polyarch.runs.files import write_json, write_whole
 
     write_json(out / "ranking.json", told)
     for kind, content in draw_ranking(found, truth.column).items():

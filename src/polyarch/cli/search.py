@@ -141,12 +141,12 @@ def go_on(out: Path, flags: dict[str, Any], settings: list[str], depths: list[in
 
 def finish(out: Path, as_json: bool) -> None:
     """Writes the report and says what was found."""
+    from polyarch import distributed
     from polyarch.cli.report import write
     from polyarch.cli.show import show_runs
     from polyarch.runs.run import open_repeats
-    from polyarch.training import world
 
-    if world.rank() > 0:
+    if distributed.rank() > 0:
         return
     page = write(out)
     show_runs(out, open_repeats(out), as_json)
@@ -228,8 +228,8 @@ def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], setting
     """A flag beside --resume may repeat what the run was told, not change it."""
     from polyarch.cli.choices import SearchSettings, assign, find
     from polyarch.data.loading import source_for, source_from
+    from polyarch.distributions.selection import rule_for
     from polyarch.errors import PolyarchError
-    from polyarch.selection import rule_for
     from polyarch.tables import find_table
 
     def check(flag: str, asked: Any, has: Any) -> None:

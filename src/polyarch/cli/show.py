@@ -41,9 +41,9 @@ def show(
 def _draw(path: Path, runs: list[Run]) -> None:
     from dataclasses import replace
 
+    from polyarch.files import write_whole
     from polyarch.report import evidence
     from polyarch.report.cells import draw_all
-    from polyarch.runs.files import write_whole
 
     found = [
         replace(graph, title=f"{graph.title}, seed {run.seed}" if len(runs) > 1 else graph.title)

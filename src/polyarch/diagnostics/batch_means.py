@@ -25,7 +25,7 @@ from polyarch.errors import PolyarchError
 from polyarch.settings import at_least
 from polyarch.spaces.base import Hard, PerExample, Supernet, View
 from polyarch.spaces.layers import BatchNorm
-from polyarch.training.streams import Streams
+from polyarch.streams import Streams
 
 Per = Literal["batch", "instance"]
 

@@ -1,7 +1,7 @@
 """How belief is learnt: one paper, one file."""
 
+from polyarch.core import Batch, Feed, Info, Method, Problem, Stage, State
 from polyarch.methods.balenas import Balenas
-from polyarch.methods.base import Batch, Feed, Info, Method, Problem, Stage, State
 from polyarch.methods.darts import Darts
 from polyarch.methods.drnas import Drnas
 from polyarch.methods.fixed_depth import FixedDepth

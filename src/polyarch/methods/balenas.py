@@ -14,14 +14,15 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from polyarch.core import Feed, Problem, State
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.gaussian import GaussianLogits
 from polyarch.distributions.reading import belief_over
 from polyarch.errors import PolyarchError
-from polyarch.methods.base import Feed, Problem, State
 from polyarch.methods.bilevel import Bilevel, Gradients, by_simplex, first_logits, noise_of, open_logits
 from polyarch.settings import at_least, positive
 from polyarch.spaces.base import Soft, Space
+from polyarch.streams import Streams
 from polyarch.training.natural import (
     Posterior,
     bayes_by_backprop,
@@ -31,7 +32,6 @@ from polyarch.training.natural import (
     vadam,
     vadam_printed,
 )
-from polyarch.training.streams import Streams
 
 
 @dataclass(frozen=True, kw_only=True)

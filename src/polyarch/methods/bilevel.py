@@ -18,20 +18,20 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from polyarch import distributed
+from polyarch.core import Batch, Feed, FeedSpec, Info, Problem, Stage, State, gradients
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import masked
 from polyarch.errors import PolyarchError
 from polyarch.methods import pdarts
-from polyarch.methods.base import Batch, Feed, FeedSpec, Info, Problem, Stage, State, gradients
 from polyarch.methods.sharing import WeightSharing, loss
 from polyarch.settings import at_least, positive
 from polyarch.spaces.base import Soft, Space
 from polyarch.spaces.darts import SKIP_DROPOUT, Darts
-from polyarch.training import world
+from polyarch.streams import Streams
 from polyarch.training.curvature import hessian
 from polyarch.training.optimisers import adam, adam_buffers, momentum_buffers
 from polyarch.training.snapshots import Snapshot
-from polyarch.training.streams import Streams
 
 Gradients = list[Tensor]
 
@@ -88,7 +88,7 @@ class Bilevel(WeightSharing, ABC):
             )
         if self.order == "exact" and (self.clip or self.progressive):
             raise PolyarchError("order=exact looks through steps without clipping and dropout; set clip=0, one stage")
-        if self.order == "exact" and world.size() > 1:
+        if self.order == "exact" and distributed.size() > 1:
             raise PolyarchError("order=exact runs in one process; start it without torchrun, or use order=first")
 
     def check(self, space: Space) -> None:
@@ -234,7 +234,7 @@ class Bilevel(WeightSharing, ABC):
         """Where roll-outs of T steps do not fill an epoch: how long the last is."""
         spec = self.feeds(problem)["train"]
         batches = problem.train_size // spec.size
-        if self.objective != "valid" and batches % self.steps and world.rank() == 0:
+        if self.objective != "valid" and batches % self.steps and distributed.rank() == 0:
             said = f"an epoch has {batches} batches: its last roll-out has {batches % self.steps} steps"
             print(f"polyarch: {said}, not {self.steps}", file=sys.stderr)
 
@@ -255,7 +255,7 @@ class Bilevel(WeightSharing, ABC):
     def _weights_alone(self, problem: Problem, state: State, feed: Feed) -> Info:
         batches = [self.batch(problem, feed, "train", k) for k in range(len(feed.batches["train"]))]
         fits = [self._train(problem, state, feed, batch, k) for k, batch in enumerate(batches)]
-        examples = batches[0].y.shape[-1] * world.size() * len(batches)
+        examples = batches[0].y.shape[-1] * distributed.size() * len(batches)
         return Info({"log_likelihood": -torch.stack(fits).mean(0)}, forward=examples, backward=examples)
 
     def _one_batch(self, problem: Problem, state: State, feed: Feed) -> Info:
@@ -271,7 +271,7 @@ class Bilevel(WeightSharing, ABC):
             judged.append(fit.detach())
         self.move_belief(problem, state, found, feed)
         fit = self._train(problem, state, feed, train, self.draws)
-        examples = train.y.shape[-1] * world.size()
+        examples = train.y.shape[-1] * distributed.size()
         passes = examples * (1 + self.draws * (1 if self.order == "first" else 4))
         metrics = {"log_likelihood": -fit, "search_log_likelihood": -torch.stack(judged).mean(0)}
         return Info(metrics, forward=passes, backward=passes)
@@ -330,7 +330,7 @@ class Bilevel(WeightSharing, ABC):
             torch._foreach_add_(summed, gradients(len(batches) * prior, movable))
         self.move_belief(problem, state, [summed], feed)
         fits = [self._train(problem, state, feed, batch, k) for k, batch in enumerate(batches)]
-        examples = batches[0].y.shape[-1] * world.size() * len(batches) * (3 if self.objective == "sovl" else 2)
+        examples = batches[0].y.shape[-1] * distributed.size() * len(batches) * (3 if self.objective == "sovl" else 2)
         return Info({"log_likelihood": -torch.stack(fits).mean(0)}, forward=examples, backward=examples)
 
     def _along_steps(self, problem: Problem, state: State, feed: Feed, batches: Sequence[Batch]) -> Gradients:

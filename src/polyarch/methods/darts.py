@@ -8,13 +8,13 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from polyarch.core import Problem
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.distributions.reading import belief_over
-from polyarch.methods.base import Problem
 from polyarch.methods.bilevel import Bilevel, by_simplex, first_logits, open_logits
 from polyarch.spaces.base import Soft, Space
-from polyarch.training.streams import Streams
+from polyarch.streams import Streams
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,16 +13,16 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from polyarch.core import FeedSpec, Problem, State
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.distributions.listed import Listed
 from polyarch.errors import PolyarchError
-from polyarch.methods.base import FeedSpec, Problem, State
 from polyarch.methods.recipe import Recipe
 from polyarch.spaces.base import Hard, PerExample, Space, View
+from polyarch.streams import Streams
 from polyarch.training.judging import best_judged, judged_on_average
 from polyarch.training.optimisers import momentum_buffers
-from polyarch.training.streams import Streams
 
 FACTOR = 0.2
 """What the rate falls by (the paper)."""

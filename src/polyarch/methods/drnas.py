@@ -9,13 +9,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from polyarch.core import Problem
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.dirichlet import Dirichlet, dirichlet_from_noise, dirichlet_noise
 from polyarch.distributions.reading import belief_over
-from polyarch.methods.base import Problem
 from polyarch.methods.bilevel import Bilevel, by_simplex, first_logits, open_logits
 from polyarch.spaces.base import Soft, Space
-from polyarch.training.streams import Streams
+from polyarch.streams import Streams
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,15 +9,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from polyarch import distributed
+from polyarch.core import Feed, Info, Method, Problem, Stage, State, gradients
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
-from polyarch.methods.base import Feed, Info, Method, Problem, Stage, State, gradients
 from polyarch.spaces.base import Hard, Space
 from polyarch.spaces.depth import ResidualDepth
-from polyarch.training import world
+from polyarch.streams import Streams
 from polyarch.training.judging import judged
 from polyarch.training.optimisers import check_sgd, dropped, momentum_buffers, sgd
-from polyarch.training.streams import Streams
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +77,12 @@ class FixedDepth(Method):
         [batch] = feed.batches["train"]
         problem.supernet.train()
         outputs = problem.supernet(batch.x, self._view(problem))
-        fit = world.mean(problem.likelihood.log_likelihood(outputs, batch.y))
+        fit = distributed.mean(problem.likelihood.log_likelihood(outputs, batch.y))
         parameters = list(state.weights.values())
         found = gradients(-fit, parameters)
         momenta = [state.optimiser[f"weights.{name}"] for name in state.weights]
         sgd(parameters, found, momenta, rate=feed.rates["weights"], momentum=self.momentum)
-        examples = batch.y.shape[-1] * world.size()
+        examples = batch.y.shape[-1] * distributed.size()
         return Info({"log_likelihood": fit.detach()}, forward=examples, backward=examples)
 
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:

@@ -19,17 +19,17 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from polyarch import distributed
+from polyarch.core import Batch, Feed, FeedSpec, Info, Problem, State, gradients
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
-from polyarch.methods.base import Batch, Feed, FeedSpec, Info, Problem, State, gradients
 from polyarch.methods.sharing import WeightSharing, loss
 from polyarch.settings import at_least, positive
 from polyarch.spaces.base import Hard, Space
-from polyarch.training import world
+from polyarch.streams import Streams
 from polyarch.training.judging import best_judged, judged_on_average
 from polyarch.training.optimisers import momentum_buffers
 from polyarch.training.snapshots import Snapshot
-from polyarch.training.streams import Streams
 
 COMPARED = 20
 """Architectures among which the selected one is the best; `polyarch rank` and `select` compare more, and better."""
@@ -112,7 +112,7 @@ class OneShot(WeightSharing):
         problem.supernet.train()
         choices = self._paths(problem, state, feed)
         paths = choices.shape[1]
-        examples = batch.y.shape[-1] * world.size() * paths * self.inner_steps
+        examples = batch.y.shape[-1] * distributed.size() * paths * self.inner_steps
         if paths == 1 and self.outer_rate == 1:  # where it ends is where w goes
             fit = self._along(problem, state, feed, batch, choices[:, 0])
             return Info({"log_likelihood": -fit}, forward=examples, backward=examples)

@@ -14,16 +14,16 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from polyarch import distributed
+from polyarch.core import Batch, Feed, Info, Problem, State, gradients
 from polyarch.distributions.categorical import Categorical, masked
 from polyarch.errors import PolyarchError
-from polyarch.methods.base import Batch, Feed, Info, Problem, State, gradients
 from polyarch.methods.sharing import WeightSharing
 from polyarch.settings import at_least, positive
 from polyarch.spaces.base import Hard, Space
-from polyarch.training import world
+from polyarch.streams import Streams
 from polyarch.training.judging import judged
 from polyarch.training.optimisers import adam, adam_buffers, momentum_buffers
-from polyarch.training.streams import Streams
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,10 +89,10 @@ class Parsec(WeightSharing):
         def fit(batch: Batch, k: int) -> Tensor:
             """Mean log-likelihood [repeats] of a batch under the k-th sample."""
             outputs = problem.supernet(batch.x, views[k])
-            return world.mean(problem.likelihood.log_likelihood(outputs, batch.y))
+            return distributed.mean(problem.likelihood.log_likelihood(outputs, batch.y))
 
         with torch.no_grad():
-            examples = search.y.shape[-1] * world.size()
+            examples = search.y.shape[-1] * distributed.size()
             summed = torch.stack([fit(search, k) for k in range(self.samples)], -1) * examples
             omega = importance_weights(summed, self.temperature)
 
@@ -115,7 +115,7 @@ class Parsec(WeightSharing):
             "search_log_likelihood": (omega * summed).sum(-1) / examples,
             "effective_samples": effective_samples(omega),
         }
-        passed = train.y.shape[-1] * world.size() * self.samples
+        passed = train.y.shape[-1] * distributed.size() * self.samples
         return Info(metrics, forward=passed + examples * self.samples, backward=passed)
 
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from polyarch.methods.base import Batch, Feed, Method, Problem, State
+from polyarch import distributed
+from polyarch.core import Batch, Feed, Method, Problem, State
 from polyarch.settings import at_least
-from polyarch.training import world
+from polyarch.streams import Streams
 from polyarch.training.augment import Augment
 from polyarch.training.optimisers import check_sgd, clip, sgd
-from polyarch.training.streams import Streams
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class Recipe(Method, ABC):
     def batch(self, problem: Problem, feed: Feed, name: str, k: int = 0) -> Batch:
         """The k-th batch of a feed, its images changed as was drawn."""
         batch = feed.batches[name][k]
-        size = batch.y.shape[-1] * world.size()
+        size = batch.y.shape[-1] * distributed.size()
         own = {
             key.removeprefix(f"{name}:"): value[:, k * size : (k + 1) * size]
             for key, value in feed.draws.items()

@@ -25,13 +25,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from polyarch import distributed
+from polyarch.core import Feed, FeedSpec, Info, Problem, State, gradients
 from polyarch.errors import PolyarchError
-from polyarch.methods.base import Feed, FeedSpec, Info, Problem, State, gradients
 from polyarch.methods.drawn import DrawnArchitectures
 from polyarch.settings import at_least
 from polyarch.spaces.base import PerExample
-from polyarch.training import world
-from polyarch.training.streams import Streams
+from polyarch.streams import Streams
 
 STEPS = "consistency.steps"
 """In a state's `optimiser`: how many steps were made, [repeats]."""
@@ -64,7 +64,7 @@ class SemiSupervised(DrawnArchitectures):
         labelled = self.batch_size // 2
         most = {"unlabelled": self.batch_size - labelled, "train": labelled}
         sizes = {name: min(size, len(problem.data[name])) for name, size in most.items()}
-        return {name: FeedSpec(name, size - size % world.size()) for name, size in sizes.items()}
+        return {name: FeedSpec(name, size - size % distributed.size()) for name, size in sizes.items()}
 
     def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
         """Architectures and changes of images, for every pass its own: `PASS/FEED:NAME`."""
@@ -91,13 +91,13 @@ class SemiSupervised(DrawnArchitectures):
         problem.supernet.train()
         labels = feed.batches["train"][0].y
         logits = self._logits(problem, state, feed, 0)
-        examples = logits.shape[1] * world.size()
-        fit = world.mean(problem.likelihood.log_likelihood(logits[:, : labels.shape[-1]], labels))
+        examples = logits.shape[1] * distributed.size()
+        fit = distributed.mean(problem.likelihood.log_likelihood(logits[:, : labels.shape[-1]], labels))
         objective, metrics = fit, {"log_likelihood": fit.detach()}
         if self.consistency:
             with torch.no_grad():
                 again = self._logits(problem, state, feed, 1)
-            distance = world.mean((logits - again).square().mean(-1))
+            distance = distributed.mean((logits - again).square().mean(-1))
             weight = self.weight(problem, state.optimiser[STEPS]).to(distance.dtype)
             objective = fit - weight * distance
             metrics |= {"distance": distance.detach(), "consistency_weight": weight}
@@ -127,6 +127,6 @@ class SemiSupervised(DrawnArchitectures):
         draws = {name.removeprefix(prefix): value for name, value in feed.draws.items() if name.startswith(prefix)}
         names = ("train", "unlabelled") if self.consistency else ("train",)
         x = torch.cat([self.batch(problem, replace(feed, draws=draws), name).x for name in names], 1)
-        uniform = torch.cat([world.share(draws[f"{name}:uniform"], 1) for name in names], 1)
+        uniform = torch.cat([distributed.share(draws[f"{name}:uniform"], 1) for name in names], 1)
         # Whatever the precision of the pass, squares and their sum are in single.
         return problem.supernet(x, self.view(problem, state, uniform)).float()

@@ -10,14 +10,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from polyarch import distributed
 from polyarch.architecture import Architecture
+from polyarch.core import Batch, FeedSpec, Problem, State
 from polyarch.errors import PolyarchError
-from polyarch.methods.base import Batch, FeedSpec, Problem, State
 from polyarch.methods.recipe import Recipe
 from polyarch.settings import at_least
 from polyarch.spaces.base import Hard, Soft, Space, View
 from polyarch.spaces.only import certain
-from polyarch.training import world
 from polyarch.training.judging import judged
 from polyarch.training.optimisers import cosine
 
@@ -49,7 +49,7 @@ class WeightSharing(Recipe, ABC):
         if "valid" in splits and "valid" not in problem.data:
             raise PolyarchError(f"{self.name} judges architectures on validation data; set valid (of the data) above 0")
         size = min(self.batch_size, *(len(problem.data[split]) for split in splits))
-        return size - size % world.size()
+        return size - size % distributed.size()
 
     def rates(self, epoch: int) -> dict[str, float]:
         """See `Method.rates`."""
@@ -95,4 +95,4 @@ def collapse(space: Space, architecture: Architecture) -> dict[str, float]:
 def loss(problem: Problem, batch: Batch, view: View, kept: Mapping[str, Tensor] | None = None) -> Tensor:
     """Mean negative log-likelihood [repeats] of a batch; `kept` is what `Supernet.outputs` takes."""
     outputs = problem.supernet.outputs(batch.x, view, kept)[0]
-    return -world.mean(problem.likelihood.log_likelihood(outputs, batch.y))
+    return -distributed.mean(problem.likelihood.log_likelihood(outputs, batch.y))

@@ -13,17 +13,17 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from polyarch import distributed
 from polyarch.architecture import Architecture
+from polyarch.core import Feed, Info, Problem, Stage, State, gradients
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
-from polyarch.methods.base import Feed, Info, Problem, Stage, State, gradients
 from polyarch.methods.recipe import Recipe
 from polyarch.methods.sharing import loss
 from polyarch.spaces.base import Hard, Space, one_hot
-from polyarch.training import world
+from polyarch.streams import Streams
 from polyarch.training.judging import judged
 from polyarch.training.optimisers import cosine, momentum_buffers
-from polyarch.training.streams import Streams
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class SideBySide(Recipe):
         problem.supernet.train()
         fit = loss(problem, batch, self._view(state))
         self.move_weights(state, gradients(fit, list(state.weights.values())), feed.rates["weights"])
-        examples = batch.y.shape[-1] * world.size()
+        examples = batch.y.shape[-1] * distributed.size()
         return Info({"log_likelihood": -fit.detach()}, forward=examples, backward=examples)
 
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:

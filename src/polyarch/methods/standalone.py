@@ -12,17 +12,17 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from polyarch import distributed
+from polyarch.core import Feed, Info, Problem, Stage, State, gradients
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
-from polyarch.methods.base import Feed, Info, Problem, Stage, State, gradients
 from polyarch.methods.recipe import Recipe
 from polyarch.settings import at_least
 from polyarch.spaces.base import Hard, Space
 from polyarch.spaces.only import Only
-from polyarch.training import world
+from polyarch.streams import Streams
 from polyarch.training.judging import judged
 from polyarch.training.optimisers import cosine, momentum_buffers
-from polyarch.training.streams import Streams
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,13 +101,13 @@ class Standalone(Recipe):
         batch = self.batch(problem, feed, "train")
         problem.supernet.train()
         output, *towers = problem.supernet.outputs(batch.x, _view(problem), self._kept(problem, feed))
-        fit = world.mean(problem.likelihood.log_likelihood(output, batch.y))
+        fit = distributed.mean(problem.likelihood.log_likelihood(output, batch.y))
         objective = fit
         for tower in towers:
-            objective = objective + self.auxiliary * world.mean(problem.likelihood.log_likelihood(tower, batch.y))
+            objective = objective + self.auxiliary * distributed.mean(problem.likelihood.log_likelihood(tower, batch.y))
         found = gradients(-objective, list(state.weights.values()))
         self.move_weights(state, found, feed.rates["weights"])
-        examples = batch.y.shape[-1] * world.size()
+        examples = batch.y.shape[-1] * distributed.size()
         return Info({"log_likelihood": fit.detach()}, forward=examples, backward=examples)
 
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
@@ -119,7 +119,7 @@ class Standalone(Recipe):
         if "drop_path" not in feed.draws:
             return {}
         keep = 1 - feed.rates["drop_path"]
-        kept = (world.share(feed.draws["drop_path"], 2) < keep) / keep
+        kept = (distributed.share(feed.draws["drop_path"], 2) < keep) / keep
         return {name: kept[:, k] for k, name in enumerate(problem.supernet.drop_paths)}
 
 

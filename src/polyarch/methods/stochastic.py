@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from polyarch import distributed
+from polyarch.core import Feed, FeedSpec, Info, Problem, State, gradients
 from polyarch.errors import PolyarchError
-from polyarch.methods.base import Feed, FeedSpec, Info, Problem, State, gradients
 from polyarch.methods.drawn import DrawnArchitectures
 from polyarch.settings import at_least
 from polyarch.spaces.base import Hard, PerExample, View
-from polyarch.training import world
-from polyarch.training.streams import Streams
+from polyarch.streams import Streams
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +59,10 @@ class StochasticArchitectures(DrawnArchitectures):
         batch = self.batch(problem, feed, "train")
         problem.supernet.train()
         outputs = problem.supernet.outputs(batch.x, self._view(problem, state, feed))
-        fit, *towers = (world.mean(problem.likelihood.log_likelihood(output, batch.y)) for output in outputs)
+        fit, *towers = (distributed.mean(problem.likelihood.log_likelihood(output, batch.y)) for output in outputs)
         objective = fit + self.auxiliary * sum(towers)
         self.move_weights(state, gradients(-objective, list(state.weights.values())), feed.rates["weights"])
-        examples = batch.y.shape[-1] * world.size()
+        examples = batch.y.shape[-1] * distributed.size()
         return Info({"log_likelihood": fit.detach()}, forward=examples, backward=examples)
 
     def _view(self, problem: Problem, state: State, feed: Feed) -> View:
@@ -70,4 +70,4 @@ class StochasticArchitectures(DrawnArchitectures):
         uniform = feed.draws["train:uniform"]
         if self.per == "batch":
             return Hard(self.chosen(state, uniform)[:, 0])
-        return self.view(problem, state, world.share(uniform, 1))
+        return self.view(problem, state, distributed.share(uniform, 1))

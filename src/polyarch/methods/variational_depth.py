@@ -16,15 +16,15 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from polyarch import distributed
+from polyarch.core import Feed, Info, Method, Problem, State, gradients
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
-from polyarch.methods.base import Feed, Info, Method, Problem, State, gradients
 from polyarch.settings import at_least
 from polyarch.spaces.base import All, Space
-from polyarch.training import world
+from polyarch.streams import Streams
 from polyarch.training.optimisers import check_sgd, dropped, momentum_buffers, sgd
-from polyarch.training.streams import Streams
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class VariationalDepth(Method):
         """One step of gradient ascent on Eq. 2 (divided by N, which leaves its optimum in place)."""
         [batch] = feed.batches["train"]
         problem.supernet.train()
-        fit = world.mean(depth_log_likelihood(problem, batch.x, batch.y))  # [repeats, depths]
+        fit = distributed.mean(depth_log_likelihood(problem, batch.x, batch.y))  # [repeats, depths]
         belief = self.distribution(problem.space, state.belief)
         bound = elbo(fit * problem.train_size, belief, problem.prior)
         groups = {"weights": state.weights, "belief": state.belief}
@@ -92,7 +92,7 @@ class VariationalDepth(Method):
             slopes, found = found[: len(group)], found[len(group) :]
             momenta = [state.optimiser[f"{name}.{key}"] for key in group]
             sgd(list(group.values()), slopes, momenta, rate=feed.rates[name], momentum=self.momentum)
-        examples = batch.y.shape[-1] * world.size()
+        examples = batch.y.shape[-1] * distributed.size()
         return Info({"elbo": bound.detach()}, forward=examples, backward=examples)
 
     def end_epoch(self, problem: Problem, state: State) -> int:

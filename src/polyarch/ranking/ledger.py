@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from polyarch.errors import PolyarchError
-from polyarch.runs.files import LOCK, append, cannot_write, locked, make_folder, read_json, write_json
+from polyarch.files import LOCK, append, cannot_write, locked, make_folder, read_json, write_json
 
 ABOUT = "rank.json"
 SCORES = "scores.jsonl"

@@ -29,7 +29,7 @@ from polyarch.scores.parameters import Parameters
 from polyarch.scores.tuning import Tuned, read_together
 from polyarch.settings import at_least
 from polyarch.spaces.base import Space
-from polyarch.training.streams import Streams
+from polyarch.streams import Streams
 
 FORMAT = 1
 """Of what a folder keeps."""

@@ -16,9 +16,9 @@ from polyarch.errors import PolyarchError
 from polyarch.ranking.statistics import Better, Numbers
 from polyarch.spaces.base import Space
 from polyarch.spaces.nasbench201 import NasBench201
+from polyarch.streams import Streams
 from polyarch.tables import Table, find_table, open_table
 from polyarch.tables.columns import abridged
-from polyarch.training.streams import Streams
 
 OWN = Path(tables.__file__).parent / "nasbench201-fashion14.npz"
 

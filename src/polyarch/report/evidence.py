@@ -23,8 +23,8 @@ from polyarch.spaces.base import Space
 from polyarch.spaces.graph import Graph
 from polyarch.spaces.only import certain
 from polyarch.spaces.supernets import sparse_picks
+from polyarch.streams import Streams
 from polyarch.training import checkpoints
-from polyarch.training.streams import Streams
 from polyarch.uncertainty.ensemble import Ensemble
 from polyarch.uncertainty.predictive import Predictive
 

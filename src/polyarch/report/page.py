@@ -11,9 +11,9 @@ import jinja2
 
 from polyarch.data.task import Task
 from polyarch.errors import PolyarchError
+from polyarch.files import write_whole
 from polyarch.report import headline, sections, trajectory, words
 from polyarch.report.story import Story
-from polyarch.runs.files import write_whole
 from polyarch.runs.run import Run
 
 NAME = "report.html"

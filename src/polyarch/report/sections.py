@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from polyarch import selection
+from polyarch.distributions import selection
 from polyarch.report import bands, cells, evidence, figures, pictures, time_figures, words
 from polyarch.report.drawing import BLUE, GREEN, Array
 from polyarch.report.story import Story

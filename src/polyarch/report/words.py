@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from polyarch import catalogue, selection
+from polyarch import catalogue
 from polyarch.data.loading import source_for
+from polyarch.distributions import selection
 from polyarch.runs.run import Run
 
 THIN, MINUS = "\u202f", "\u2212"

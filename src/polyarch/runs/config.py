@@ -11,12 +11,12 @@ import torch
 
 import polyarch
 from polyarch import catalogue
+from polyarch.core import Method
 from polyarch.data.task import Likelihood, Task, TaskShape, likelihood_from
 from polyarch.distributions.categorical import Categorical, pad
 from polyarch.distributions.priors import make_prior
 from polyarch.errors import PolyarchError
-from polyarch.methods.base import Method
-from polyarch.runs.files import read_json, write_json
+from polyarch.files import read_json, write_json
 from polyarch.settings import check_names
 from polyarch.spaces.base import Space
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from torch import Tensor
 
-from polyarch import selection
 from polyarch.architecture import Architecture
 from polyarch.data.task import Task
+from polyarch.distributions import selection
+from polyarch.files import make_folder, write_json, write_whole
 from polyarch.runs.config import Config
-from polyarch.runs.files import make_folder, write_json, write_whole
 from polyarch.runs.results import results
 from polyarch.runs.run import METRICS, RESULT, WEIGHTS, Run, read_history, repeat_folder
 from polyarch.runs.truth import Truth

@@ -13,19 +13,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from polyarch import data, selection
+from polyarch import data
 from polyarch.architecture import Architecture
 from polyarch.data.files import FileSource
 from polyarch.data.splitting import make_task
 from polyarch.data.task import Split, Standardise, Task
+from polyarch.distributions import selection
 from polyarch.distributions.base import Distribution
 from polyarch.errors import PolyarchError
+from polyarch.files import read_json
 from polyarch.runs.config import Config
-from polyarch.runs.files import read_json
 from polyarch.spaces.base import Space, Supernet
+from polyarch.streams import Streams
 from polyarch.training import checkpoints
 from polyarch.training.calibration import calibration_batches, recalibrate
-from polyarch.training.streams import Streams
 from polyarch.uncertainty.ensemble import Apart, Ensemble, Nested, Within
 from polyarch.uncertainty.members import Members, members_of
 

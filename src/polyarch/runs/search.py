@@ -16,23 +16,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polyarch import selection
+from polyarch import distributed
+from polyarch.core import Examples, Method, Problem, State
 from polyarch.data.labels import few_labels
 from polyarch.data.task import Split, Task
+from polyarch.distributions import selection
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError, unknown
-from polyarch.methods.base import Examples, Method, Problem, State
+from polyarch.files import LOCK, append, locked, make_folder, synced_size
 from polyarch.runs import config as configs
 from polyarch.runs.config import CONFIG, Config
-from polyarch.runs.files import LOCK, append, locked, make_folder, synced_size
 from polyarch.runs.finishing import finish, one_repeat
 from polyarch.runs.run import METRICS, Run, check_same_data, open_repeats, open_run
 from polyarch.runs.truth import Truth, truth_of
 from polyarch.spaces.base import Space
 from polyarch.spaces.only import Only
-from polyarch.training import checkpoints, world
+from polyarch.streams import Streams
+from polyarch.training import checkpoints
 from polyarch.training.loop import Diverged, Loop, Progress
-from polyarch.training.streams import Streams
 
 PRECISIONS = ("float32", "bfloat16")
 Watch = Callable[[dict[str, Any]], None]
@@ -127,10 +128,10 @@ def search(
             "leave the prior uniform, or use parsec"
         )
     folder = Path(out)
-    if world.rank() == 0:
+    if distributed.rank() == 0:
         _check_free(folder)
     loop = _first(config, task)  # what does not go together shows here
-    with _claimed(folder, config) if world.rank() == 0 else nullcontext():
+    with _claimed(folder, config) if distributed.rank() == 0 else nullcontext():
         _train(folder, config, task, loop, truth, checkpoint_seconds, watch)
     return _opened(folder, task)
 
@@ -152,9 +153,9 @@ def resume(
         task = task or run.task()
         check_same_data(run.config, task)
         truth = truth_of(run.config)
-        with locked(folder) if world.rank() == 0 else nullcontext():
+        with locked(folder) if distributed.rank() == 0 else nullcontext():
             finished = run.finished  # by another process, since the first look
-            world.barrier()
+            distributed.barrier()
             if not finished:
                 loop = _restored(folder, run.config, task)
                 _train(folder, run.config, task, loop, truth, checkpoint_seconds, watch)
@@ -304,7 +305,7 @@ def _train(
     watch: Watch | None,
 ) -> None:
     """Runs every stage from where `loop` stands, then writes the results; rank 0 does the writing."""
-    world.barrier()
+    distributed.barrier()
     started = time.monotonic()
     stages = len(loop.method.stages(config.make_space()))
     while True:
@@ -315,9 +316,9 @@ def _train(
             break
         next_up = Progress(done.stage + 1, 0, done.forward, done.backward)
         loop = _prepare(config, task, next_up, list(loop.streams), loop.state)
-    if world.rank() == 0:
+    if distributed.rank() == 0:
         finish(folder, config, task, loop, truth)
-    world.barrier()
+    distributed.barrier()
 
 
 def _run_stage(
@@ -329,7 +330,7 @@ def _run_stage(
     watch: Watch | None,
     started: float,
 ) -> None:
-    writes, stages = world.rank() == 0, len(loop.method.stages(config.make_space()))
+    writes, stages = distributed.rank() == 0, len(loop.method.stages(config.make_space()))
     last_checkpoint = time.monotonic()
     while not loop.progress.finished(loop.epochs):
         try:
@@ -403,18 +404,18 @@ def _newest_whole(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | No
             damaged[path] = error
             continue
         _drop(damaged, f"going on from {path.name}, the checkpoint before it")
-        if world.rank() == 0 and length:
+        if distributed.rank() == 0 and length:
             os.truncate(metrics, numbers["metrics_bytes"])
         return tensors, numbers
     _drop(damaged, "no checkpoint is left, so starting from the beginning")
-    if world.rank() == 0:
+    if distributed.rank() == 0:
         metrics.unlink(missing_ok=True)
     return None
 
 
 def _drop(damaged: Mapping[Path, checkpoints.Damaged], instead: str) -> None:
     """Says on standard error which checkpoints are of no use, and removes them, so that whole ones are kept longer."""
-    if damaged and world.rank() == 0:
+    if damaged and distributed.rank() == 0:
         print(f"polyarch: {'; '.join(map(str, damaged.values()))}; {instead}", file=sys.stderr)
         for path in damaged:
             path.unlink(missing_ok=True)

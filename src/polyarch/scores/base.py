@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from polyarch.architecture import Architecture
+from polyarch.core import Examples
 from polyarch.data.task import Likelihood, TaskShape
 from polyarch.errors import PolyarchError
-from polyarch.methods.base import Examples
 from polyarch.settings import check_types
 from polyarch.spaces.base import Space, Supernet
 from polyarch.spaces.cost import Cost

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from polyarch.methods.base import Examples
+from polyarch.core import Examples
 from polyarch.settings import at_least
 from polyarch.training.optimisers import check_sgd
 

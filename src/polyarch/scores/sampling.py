@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from polyarch.architecture import Architecture
+from polyarch.core import Examples
 from polyarch.data.labels import few_labels
 from polyarch.data.task import Likelihood, Split, Standardise, Task, TaskShape
 from polyarch.errors import PolyarchError
-from polyarch.methods.base import Examples
 from polyarch.scores.base import Candidate, Need, Score
 from polyarch.settings import at_least
 from polyarch.spaces.base import Space, Supernet
+from polyarch.streams import Streams
 from polyarch.tables import Table, open_table
-from polyarch.training.streams import Streams
 
 if TYPE_CHECKING:
     from polyarch.runs.run import Run

@@ -12,8 +12,8 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
+from polyarch.core import Examples, Info, gradients
 from polyarch.data.task import Likelihood
-from polyarch.methods.base import Examples, Info, gradients
 from polyarch.scores.base import Candidate
 from polyarch.scores.curves import Clock, Curve, Look, Seen, Tuning, part_of
 from polyarch.spaces.base import Hard, Supernet

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from polyarch import distributed
 from polyarch.errors import PolyarchError
-from polyarch.training import world
 
 Sparse = tuple[tuple[int, float], ...]
 """Options and their weights."""
@@ -206,7 +206,7 @@ class Dropout(Open):
         rate, seed = self.pick[0].unbind(-1)
         parts = x.unflatten(1, (len(rate), -1))
         along = (1, -1, *[1] * (parts.dim() - 2))
-        first = world.rank() * parts[:, 0].numel()
+        first = distributed.rank() * parts[:, 0].numel()
         number = first + torch.arange(parts[:, 0].numel(), device=x.device).view_as(parts[:, 0]).unsqueeze(1)
         kept = uniform(number ^ scrambled(seed.long() + self.salt * 0x9E3779B1).view(along)) >= rate.view(along)
         return (parts * (kept / (1 - rate).view(along)).to(x.dtype)).flatten(1, 2)

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from polyarch.training import world
+from polyarch import distributed
 
 Statistics = Literal["running", "batch"]
 """What batch norm normalises by in evaluation mode."""
@@ -130,9 +130,9 @@ class Dropout(nn.Module):
             return self._dropped(x, torch.rand(x.shape[1:], generator=self.thinned_by, device=x.device))
         if not self.training or not self.generators or self.generators[0].device.type != x.device.type:
             return F.dropout(x, self.rate, self.training)
-        shape = (len(x) * world.size(), x.shape[1] // len(self.generators), *x.shape[2:])
+        shape = (len(x) * distributed.size(), x.shape[1] // len(self.generators), *x.shape[2:])
         drawn = [torch.rand(shape, generator=generator, device=x.device) for generator in self.generators]
-        return self._dropped(x, world.share(torch.cat(drawn, 1), 0))
+        return self._dropped(x, distributed.share(torch.cat(drawn, 1), 0))
 
     def _dropped(self, x: Tensor, drawn: Tensor) -> Tensor:
         return x * (drawn >= self.rate) / (1 - self.rate)
@@ -240,7 +240,7 @@ class BatchNorm(nn.Module):
         """Under a scale and a shift of every example's own, [batch, repeats * channels]."""
         mean, var = self.running_mean.view(-1), self.running_var.view(-1)
         # Kernels do not sum over ranks; double precision is for checking, and has none.
-        if not x.is_cuda or x.dtype == torch.float64 or world.size() > 1:
+        if not x.is_cuda or x.dtype == torch.float64 or distributed.size() > 1:
             x = self._normalise(x, mean, var, None, None)
             scale, shift = (each.to(x.dtype)[..., None, None] for each in (scale, shift))
             return torch.addcmul(shift, x, scale)
@@ -269,7 +269,7 @@ class BatchNorm(nn.Module):
         momentum = self.momentum if momentum is None else momentum
         weight = None if weight is None else weight.reshape(-1)
         bias = None if bias is None else bias.reshape(-1)
-        if self.training and world.size() > 1:
+        if self.training and distributed.size() > 1:
             return normalise_across_ranks(x, mean.view(-1), var.view(-1), weight, bias, momentum, self.epsilon)
         if not self.training and self.statistics == "batch":
             return F.batch_norm(x, None, None, weight, bias, True, momentum, self.epsilon)
@@ -298,10 +298,10 @@ def normalise_across_ranks(
     """
     axes = [d for d in range(x.dim()) if d != 1]
     shape = [1, -1] + [1] * (x.dim() - 2)
-    count = x.numel() // x.shape[1] * world.size()
-    batch_mean = world.sum_over_ranks(x.sum(axes)) / count
+    count = x.numel() // x.shape[1] * distributed.size()
+    batch_mean = distributed.sum_over_ranks(x.sum(axes)) / count
     centred = x - batch_mean.view(shape)
-    batch_var = world.sum_over_ranks(centred.square().sum(axes)) / count
+    batch_var = distributed.sum_over_ranks(centred.square().sum(axes)) / count
     if mean is not None and var is not None:
         with torch.no_grad():
             mean.lerp_(batch_mean, momentum)

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from polyarch import distributed
 from polyarch.architecture import Architecture
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Hard, PerExample, Soft, Space, Supernet, View
 from polyarch.spaces.choice import DropPath, Each, Mixed, Pick, Places, Sparse, keep_running, picking, places
 from polyarch.spaces.layers import normalise_across_ranks
-from polyarch.training import world
 
 
 def sparse_picks(space: Space, choices: Sequence[int]) -> dict[str, Sparse]:
@@ -267,7 +267,7 @@ def _stack(network: nn.Module, repeats: int, device: torch.device) -> None:
 
 def _normalise_over_ranks(network: nn.Module) -> None:
     """On many ranks, has every batch norm of torch.nn use the global batch, as the library's own does."""
-    if world.size() == 1:
+    if distributed.size() == 1:
         return
     for norm in network.modules():
         if isinstance(norm, _BatchNorm):

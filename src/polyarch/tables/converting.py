@@ -13,7 +13,7 @@ import numpy as np
 
 from polyarch.data.files import check_distinct, line_error, no_lines, number_in, read_csv
 from polyarch.errors import PolyarchError, unknown
-from polyarch.runs.files import write_whole
+from polyarch.files import write_whole
 from polyarch.tables.columns import DESCRIPTION, better_of, split_of
 from polyarch.tables.finding import ENDING, open_table
 from polyarch.tables.table import NAMES, Table

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from polyarch.core import Method
 from polyarch.data.task import Task
-from polyarch.methods.base import Method
 from polyarch.runs.run import WEIGHTS, read_history, repeat_folder
 from polyarch.runs.search import resume, search
 from polyarch.spaces.base import Space
@@ -112,7 +112,7 @@ def check_ranks(method: Method, space: Space, task: Task, folder: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"two ranks failed: {done.stderr[-2000:]}"
     _assert_close(_weights(folder / "plain"), _weights(folder / "ranks"), "two ranks")
-    said = "two ranks report, unless they reduce over examples with world.mean,"
+    said = "two ranks report, unless they reduce over examples with distributed.mean,"
     _assert_alike(_timeless(folder / "plain"), _timeless(folder / "ranks"), said)
 
 

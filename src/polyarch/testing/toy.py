@@ -14,15 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from polyarch import data
+from polyarch import data, distributed
 from polyarch.architecture import Architecture, Decision
+from polyarch.core import Feed, Info, Method, Problem, State, gradients
 from polyarch.data.task import Task, TaskShape
 from polyarch.distributions.categorical import Categorical, masked
-from polyarch.methods.base import Feed, Info, Method, Problem, State, gradients
 from polyarch.spaces.base import Hard, Space, Supernet, View
-from polyarch.training import world
+from polyarch.streams import Streams
 from polyarch.training.optimisers import momentum_buffers, sgd
-from polyarch.training.streams import Streams
 
 SLOPES, SHIFTS = (-1.0, 0.0, 1.0), (0.0, 0.5)
 
@@ -124,7 +123,9 @@ class EnumeratedElbo(Method):
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
         """One step of gradient ascent on the ELBO divided by N."""
         [batch] = feed.batches["train"]
-        fits = world.mean(log_likelihoods(problem, batch.x, batch.y)) * problem.train_size  # [repeats, architectures]
+        fits = (
+            distributed.mean(log_likelihoods(problem, batch.x, batch.y)) * problem.train_size
+        )  # [repeats, architectures]
         belief = self.distribution(problem.space, state.belief)
         probs = belief.log_prob(every_choice(problem.space, fits.device).expand(problem.repeats, -1, -1)).exp()
         bound = (probs * fits).sum(-1) - belief.kl(problem.prior)
@@ -133,7 +134,7 @@ class EnumeratedElbo(Method):
         found[-1] += self.noise * feed.draws["noise"]
         momenta = list(state.optimiser.values())
         sgd(list(moving.values()), found, momenta, rate=feed.rates["rate"], momentum=0.5)
-        examples = batch.y.shape[-1] * world.size() * fits.shape[-1]
+        examples = batch.y.shape[-1] * distributed.size() * fits.shape[-1]
         return Info({"elbo": bound.detach()}, forward=examples, backward=examples)
 
     @torch.no_grad()

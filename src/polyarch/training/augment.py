@@ -9,9 +9,9 @@ from typing import final
 import torch
 from torch import Tensor
 
+from polyarch import distributed
 from polyarch.errors import PolyarchError
 from polyarch.settings import at_least
-from polyarch.training import world
 
 
 @final
@@ -78,7 +78,7 @@ class Augment:
             black: [channels, 1, 1], the standardised value of a raw 0, with which a crop is padded. Published recipes
                 pad raw images. Zeros, the mean colour, by default.
         """
-        own = {name: world.share(value, 1) for name, value in draws.items() if name.startswith("augment_")}
+        own = {name: distributed.share(value, 1) for name, value in draws.items() if name.startswith("augment_")}
         if self.crop or self.flip:
             x = self._crop_and_flip(x, own, x.new_zeros(()) if black is None else black.to(x.dtype))
         if self.cutout:

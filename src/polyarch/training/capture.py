@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from polyarch.methods.base import Info
+from polyarch.core import Info
 
 WARM_UP_STEPS = 3
 

@@ -16,7 +16,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from polyarch.errors import PolyarchError
-from polyarch.runs.files import write_whole
+from polyarch.files import write_whole
 
 FORMAT = 1
 KEPT = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from polyarch.methods.base import Problem
+from polyarch.core import Problem
 from polyarch.spaces.base import Hard, Soft
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from polyarch import distributed
+from polyarch.core import Batch, Feed, FeedSpec, Info, Method, Problem, State
 from polyarch.errors import PolyarchError
-from polyarch.methods.base import Batch, Feed, FeedSpec, Info, Method, Problem, State
-from polyarch.training import world
+from polyarch.streams import Streams
 from polyarch.training.capture import CapturedStep
-from polyarch.training.streams import Streams
 
 
 @dataclass
@@ -51,9 +51,9 @@ class Batches:
         self._repeats = problem.repeats
         self.places: dict[str, list[Batch]] = {}
         for name, spec in specs.items():
-            data, local = self._data[name], spec.size // world.size()
+            data, local = self._data[name], spec.size // distributed.size()
             shape = (problem.repeats, local)
-            whole = spec.count == 1 and spec.size == len(data) and world.size() == 1
+            whole = spec.count == 1 and spec.size == len(data) and distributed.size() == 1
             self.places[name] = [
                 Batch(data.x.expand(problem.repeats, *data.x.shape), data.y.expand(problem.repeats, -1))
                 if whole  # the order within a full batch does not matter: nothing to copy, ever
@@ -90,7 +90,7 @@ class Batches:
                 if place.y.data_ptr() == data.y.data_ptr():
                     continue
                 start = (begin * spec.count + k) * spec.size
-                index = world.share(order[:, start : start + spec.size], 1).flatten()
+                index = distributed.share(order[:, start : start + spec.size], 1).flatten()
                 torch.index_select(data.x, 0, index, out=place.x.flatten(0, 1))
                 torch.index_select(data.y, 0, index, out=place.y.flatten())
 

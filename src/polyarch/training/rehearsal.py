@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from polyarch.core import Examples, Feed, Method, Problem, State
 from polyarch.data.labels import HIDDEN
 from polyarch.data.task import Task
 from polyarch.distributions.priors import make_prior
-from polyarch.methods.base import Examples, Feed, Method, Problem, State
 from polyarch.spaces.base import Space
-from polyarch.training.streams import Streams
+from polyarch.streams import Streams
 
 
 @dataclass(frozen=True)

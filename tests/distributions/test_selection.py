@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from polyarch import Decision, PolyarchError, selection
-from polyarch.distributions import Categorical, uniform
+from polyarch import Decision, PolyarchError
+from polyarch.distributions import Categorical, selection, uniform
 
 DEPTH = (Decision("depth", tuple(str(k) for k in range(5))),)
 

@@ -11,9 +11,9 @@ import torch
 
 import polyarch as pa
 from polyarch import PolyarchError
+from polyarch.files import locked, read_json, write_json, write_whole
 from polyarch.runs import files
 from polyarch.runs.config import Config
-from polyarch.runs.files import locked, read_json, write_json, write_whole
 from polyarch.training import checkpoints
 
 TENSORS = {
@@ -125,8 +125,7 @@ def test_a_lock_holds_against_this_and_other_processes_and_clears_what_a_killed_
         home.mkdir(exist_ok=True)
         (home / ".weights.safetensors.1.part").write_text("half")
     code = (
-        "import sys; from pathlib import Path; from polyarch.runs.files import locked\n"
-        "with locked(Path(sys.argv[1])): pass"
+        "import sys; from pathlib import Path; from polyarch.files import locked\nwith locked(Path(sys.argv[1])): pass"
     )
     with locked(tmp_path):
         assert not list(tmp_path.rglob(".*"))

@@ -11,14 +11,14 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from polyarch import distributed
 from polyarch.data.task import Likelihood
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
 from polyarch.settings import check_types, positive
 from polyarch.spaces.base import Space, Supernet
-from polyarch.training import world
-from polyarch.training.streams import Streams
+from polyarch.streams import Streams
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Method(ABC):
     """How belief and weights are learnt. A subclass is a frozen dataclass whose fields are its settings.
 
     A method is written once and runs for any number of repeats (the leading axis), on any number of ranks (reduce over
-    examples with `world.mean`), and captured (fixed shapes, nothing read back, all randomness in `draw`).
+    examples with `distributed.mean`), and captured (fixed shapes, nothing read back, all randomness in `draw`).
     """
 
     name: ClassVar[str]
@@ -208,7 +208,7 @@ class Method(ABC):
     def feeds(self, problem: Problem) -> dict[str, FeedSpec]:
         """Which batches a step needs; one from the training data by default."""
         size = min(self.batch_size, problem.train_size)
-        return {"train": FeedSpec("train", size - size % world.size())}
+        return {"train": FeedSpec("train", size - size % distributed.size())}
 
     def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
         """All randomness of one repeat's next step, for the global batch, in fixed shapes; none by default."""
@@ -272,5 +272,5 @@ def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
     Zero for a parameter that no chosen operation has.
     """
     found = list(torch.autograd.grad(loss.sum(), parameters, materialize_grads=True))
-    world.average(found)
+    distributed.average(found)
     return found
