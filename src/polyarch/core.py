@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -16,16 +17,17 @@ from polyarch.data.task import Likelihood
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
-from polyarch.settings import check_types, positive
+from polyarch.settings import AtLeast, settle
 from polyarch.spaces.base import Space, Supernet
 from polyarch.streams import Streams
+from polyarch.trees import tree_map
 
 
 @dataclass(frozen=True)
 class Examples:
-    """A split on the device, standardised: `x` [n, ...], `y` [n]."""
+    """A split on the device, standardised: `x` [n, ...] (a tensor, or a tree of them), `y` [n]."""
 
-    x: Tensor
+    x: Any
     y: Tensor
 
     def __len__(self) -> int:
@@ -64,16 +66,31 @@ class Problem:
         """N, the number of training examples."""
         return len(self.data["train"])
 
+    @property
+    def device(self) -> torch.device:
+        """Where everything is."""
+        return self.data["train"].y.device
+
+    def batch_size(self, most: int, *splits: str) -> int:
+        """Examples of a batch over all ranks: `most`, or what the smallest of the splits has."""
+        size = min(most, *(len(self.data[split]) for split in splits))
+        return size - size % distributed.size()
+
     def passes(self, split: str, size: int = 1024) -> Iterator[Batch]:
         """All examples of a split in order, the same for every repeat."""
         examples = self.data[split]
-        for x, y in zip(examples.x.split(size), examples.y.split(size), strict=True):
-            yield Batch(x.expand(self.repeats, *x.shape), y.expand(self.repeats, -1))
+
+        def part(values: Tensor, start: int) -> Tensor:
+            rows = values[start : start + size]
+            return rows.expand(self.repeats, *rows.shape)
+
+        for start in range(0, len(examples), size):
+            yield Batch(tree_map(partial(part, start=start), examples.x), part(examples.y, start))
 
 
 @dataclass
 class State:
-    """Exactly what a checkpoint holds of a method; changed in place. Every tensor has a leading axis of repeats.
+    """What a checkpoint holds of a method, `scratch` aside; changed in place. Tensors have a leading axis of repeats.
 
     Weights and belief are disjoint and complete, also where one optimiser moves both.
     """
@@ -86,6 +103,8 @@ class State:
     """Parameters of the distribution."""
     optimiser: dict[str, Tensor] = field(default_factory=dict)
     """Momenta and the like, under names `GROUP.PARAMETER`."""
+    scratch: dict[str, Tensor] = field(default_factory=dict)
+    """What the parts of a step hand on to each other. It is in no checkpoint: nothing of it outlives a step."""
 
     @classmethod
     def of(cls, supernet: Supernet, belief: dict[str, Tensor]) -> State:
@@ -116,13 +135,21 @@ class State:
 class Batch:
     """Examples of one step: `x` [repeats, batch, ...], `y` [repeats, batch]. On many ranks, this rank's slice."""
 
-    x: Tensor
+    x: Any
+    """A tensor, or a tree of them where networks take several inputs (`polyarch.trees`)."""
     y: Tensor
+    draws: Mapping[str, Any] = field(default_factory=dict)
+    """What `Method.draw` drew for this batch, by name: tensors [repeats, ...], or mappings of them."""
+
+    @property
+    def size(self) -> int:
+        """How many examples it has, over all ranks."""
+        return self.y.shape[-1] * distributed.size()
 
 
 @dataclass(frozen=True)
 class FeedSpec:
-    """Batches a method wants at every step: `count` of them from `split`, of `size` examples over all ranks.
+    """Batches that a method wants at every step: `count` of them from `split`, of `size` examples over all ranks.
 
     Of the first of a method's feeds, `shorter` says that what is left at the end of an epoch, fewer than `count`
     batches, makes a last, shorter step.
@@ -139,22 +166,31 @@ class Feed:
     """All that differs from one step to the next, as tensors in fixed places: a step reads nothing else."""
 
     batches: Mapping[str, Sequence[Batch]]
-    """Under the names of `Method.feeds`."""
-    draws: Mapping[str, Tensor]
-    """What `Method.draw` drew, with a leading axis of repeats."""
-    rates: Mapping[str, Tensor]
-    """Learning rates and the like, as scalars."""
-    phase: str = ""
-    """What `Method.phase` says of the epoch: all that the host knows of a step. Each phase is captured by itself."""
+    """Under the names of `Method.feeds`, each with its own draws."""
+    draws: Mapping[str, Any]
+    """What else `Method.draw` drew: tensors with a leading axis of repeats, or mappings of them."""
+    schedule: Mapping[str, Tensor]
+    """What `Method.schedule` says of the epoch, as scalars."""
 
 
 @dataclass(frozen=True)
 class Info:
-    """What a step says of itself: scalars a repeat [repeats], and how many examples went forward and backward."""
+    """What a step says of itself: scalars per repeat [repeats], and how many examples went forward and backward."""
 
     metrics: Mapping[str, Tensor]
-    forward: int
-    backward: int
+    forward: int = 0
+    backward: int = 0
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a step that is captured by itself. Parts of one name are one recording, replayed for other batches."""
+
+    name: str
+    run: Callable[[Problem, State, Feed], Info]
+    batch: int | None = None
+    """The only batch of every feed that it sees, counted from the step's first (where a feed has fewer, it begins
+    again); by default all of them."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +199,21 @@ class Stage:
 
     space: Space
     epochs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlyStopping:
+    """Which state is kept, and when a search ends before its last epoch."""
+
+    split: Literal["auto", "train", "valid", "never"] = "auto"
+    """Keep the best state by the objective on `train` data or on `valid` data, or `never` stop early and keep the
+    last; `auto` is valid where there is such a split, else train."""
+    patience: Annotated[int, AtLeast(1)] = 30
+    """Stop after so many epochs without a better objective."""
+
+
+LAST = EarlyStopping(split="never")
+"""Keeps the last state."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,21 +229,17 @@ class Method(ABC):
     """Whether it runs no architectures but those that the space draws from, or one that it is told."""
     default_prior: ClassVar[str] = "uniform"
 
-    epochs: int = 100
+    epochs: Annotated[int, AtLeast(1)] = 100
     """At most so many passes over the training data."""
-    batch_size: int = 512
-    """Examples a step, over all ranks; a last partial batch is dropped."""
-    evaluate_every: int = 1
+    batch_size: Annotated[int, AtLeast(1)] = 512
+    """Examples per step, over all ranks; a last partial batch is dropped."""
+    evaluate_every: Annotated[int, AtLeast(1)] = 1
     """Epochs between two evaluations; early stopping and metrics look there only."""
-    stop: Literal["auto", "train", "valid", "never"] = "auto"
-    """Keep the best state by the objective on `train` data or on `valid` data, or `never` stop early and keep the
-    last; `auto` is valid where there is such a split, else train."""
-    patience: int = 30
-    """Stop after so many epochs without a better objective."""
+    stopping: EarlyStopping = EarlyStopping()
+    """Which state is kept, and when to stop."""
 
     def __post_init__(self) -> None:
-        check_types(self)
-        positive(self, "epochs", "batch_size", "evaluate_every", "patience")
+        settle(self)
 
     def check(self, space: Space) -> None:
         """Raises when the method does not work on such a space, and says why."""
@@ -207,27 +254,31 @@ class Method(ABC):
 
     def feeds(self, problem: Problem) -> dict[str, FeedSpec]:
         """Which batches a step needs; one from the training data by default."""
-        size = min(self.batch_size, problem.train_size)
-        return {"train": FeedSpec("train", size - size % distributed.size())}
+        return {"train": FeedSpec("train", problem.batch_size(self.batch_size, "train"))}
 
-    def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
-        """All randomness of one repeat's next step, for the global batch, in fixed shapes; none by default."""
+    def draw(self, problem: Problem, streams: Streams) -> dict[str, Any]:
+        """All randomness of one repeat's next step, for the global batch, in fixed shapes; none by default.
+
+        Tensors, or mappings of them. What stands under the name of a feed is handed out with its batches: each of
+        those tensors has a leading axis of `FeedSpec.count`.
+        """
         return {}
 
-    def rates(self, epoch: int) -> dict[str, float]:
-        """Learning rates of an epoch (from 0)."""
+    def schedule(self, epoch: int) -> dict[str, float]:
+        """Learning rates of an epoch (from 0), and whatever else changes with it."""
         return {}
 
-    def phase(self, epoch: int) -> str:
-        """A name for what steps do in an epoch (from 0), where that differs; one kind of step by default."""
-        return ""
+    def parts(self, problem: Problem, state: State, epoch: int, batches: int) -> Sequence[Part]:
+        """What a step of an epoch (from 0) with so many batches is made of, in order; by default `step` alone.
+
+        Asked for in every epoch, and the same for all steps of an epoch that have as many batches. A name stands for
+        one recording: what the host knows and is not in the name must not change.
+        """
+        return (Part("step", self.step),)
 
     def capturable(self) -> Method:
         """The method itself where its step can be captured; else the same method in its form that can."""
         return self
-
-    def ready(self, problem: Problem, state: State) -> None:
-        """Called before the first step of a stage, and of a search that goes on: the host may read the state here."""
 
     @abstractmethod
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
@@ -260,10 +311,6 @@ class Method(ABC):
     def watch(self, problem: Problem, state: State) -> dict[str, Tensor]:
         """What else is worth watching at an evaluation: tensors [repeats]; nothing by default."""
         return {}
-
-    def settings(self) -> dict[str, Any]:
-        """The fields as a plain dictionary."""
-        return asdict(self)
 
 
 def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, final
 
 import torch
 from torch import Tensor
 
 from polyarch import distributed
+from polyarch.core import Batch, FeedSpec, Problem
 from polyarch.errors import PolyarchError
-from polyarch.settings import at_least
+from polyarch.settings import AtLeast, settle
+from polyarch.streams import Streams
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Augment:
     """Shifted crops, mirroring and cutout, in this order: the usual recipe for small images."""
 
-    crop: int = 0
+    crop: Annotated[int, AtLeast(0)] = 0
     """Pad by so many black pixels on every side and crop back to the old size anywhere; 0 is off."""
     flip: bool = False
     """Mirror left and right, every second image on average."""
-    cutout: int = 0
+    cutout: Annotated[int, AtLeast(0)] = 0
     """Side of a square that is set to the mean colour. Its centre is any pixel, so it may stick out; 0 is off."""
 
     def __post_init__(self) -> None:
-        at_least("crop", self.crop, 0)
-        at_least("cutout", self.cutout, 0)
+        settle(self)
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Raises unless inputs of this shape can be augmented so; vectors can where everything is off."""
@@ -46,43 +47,59 @@ class Augment:
                     f"set {name} to {min(shape[1:])} or less"
                 )
 
-    def draw(self, shape: tuple[int, ...], batch: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """All randomness of one batch of one repeat, on the CPU; nothing for what is off.
+    def draw(self, problem: Problem, feeds: Mapping[str, FeedSpec], streams: Streams) -> dict[str, dict[str, Any]]:
+        """How the images of every batch of a step are changed, of one repeat; for `Method.draw`."""
+        shape = problem.supernet.shape.input
+        return {
+            name: {"augment": self.draw_batches(shape, spec.count, spec.size, streams["augment"])}
+            for name, spec in feeds.items()
+        }
+
+    def draw_batches(
+        self, shape: tuple[int, ...], count: int, size: int, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        """All randomness of some batches of one repeat, on the CPU; nothing for what is off.
 
         Args:
             shape: of one image, (channels, height, width).
-            batch: examples, over all ranks.
+            count: how many batches.
+            size: examples of a batch, over all ranks.
             generator: the repeat's stream `augment`.
 
         Returns:
-            `augment_crop` int64 [batch, 2], row and column in 0..2*crop where a crop of the padded image starts;
-            `augment_flip` bool [batch]; `augment_cutout` int64 [batch, 2], row and column of the square's centre.
+            `crop` int64 [count, size, 2], row and column in 0..2*crop where a crop of the padded image starts;
+            `flip` bool [count, size]; `cutout` int64 [count, size, 2], row and column of the square's centre.
         """
-        draws = {}
+        draws, examples = {}, count * size
         if self.crop:
-            draws["augment_crop"] = torch.randint(2 * self.crop + 1, (batch, 2), generator=generator)
+            draws["crop"] = torch.randint(2 * self.crop + 1, (examples, 2), generator=generator)
         if self.flip:
-            draws["augment_flip"] = torch.randint(2, (batch,), generator=generator).bool()
+            draws["flip"] = torch.randint(2, (examples,), generator=generator).bool()
         if self.cutout:
-            centres = [torch.randint(side, (batch,), generator=generator) for side in shape[1:]]
-            draws["augment_cutout"] = torch.stack(centres, -1)
-        return draws
+            centres = [torch.randint(side, (examples,), generator=generator) for side in shape[1:]]
+            draws["cutout"] = torch.stack(centres, -1)
+        return {name: value.unflatten(0, (count, size)) for name, value in draws.items()}
+
+    def batch(self, problem: Problem, batch: Batch) -> Batch:
+        """A batch with its images changed as was drawn for it."""
+        if self == Augment():
+            return batch
+        return replace(batch, x=self.apply(batch.x, batch.draws["augment"], problem.black))
 
     def apply(self, x: Tensor, draws: Mapping[str, Tensor], black: Tensor | None = None) -> Tensor:
         """Augmented images.
 
         Args:
             x: [repeats, batch, channels, height, width], standardised; on many ranks, this rank's slice of the batch.
-            draws: what `draw` drew, with a leading axis of repeats and for the whole batch, as a Feed holds it; other
-                draws may be among it.
+            draws: what `draw_batches` drew for this batch, with a leading axis of repeats, over all ranks.
             black: [channels, 1, 1], the standardised value of a raw 0, with which a crop is padded. Published recipes
                 pad raw images. Zeros, the mean colour, by default.
         """
-        own = {name: distributed.share(value, 1) for name, value in draws.items() if name.startswith("augment_")}
+        own = {name: distributed.share(value, 1) for name, value in draws.items()}
         if self.crop or self.flip:
             x = self._crop_and_flip(x, own, x.new_zeros(()) if black is None else black.to(x.dtype))
         if self.cutout:
-            x = x.masked_fill(self._hole(x, own["augment_cutout"]), 0)
+            x = x.masked_fill(self._hole(x, own["cutout"]), 0)
         return x
 
     def _crop_and_flip(self, x: Tensor, draws: Mapping[str, Tensor], black: Tensor) -> Tensor:
@@ -91,9 +108,9 @@ class Augment:
         rows = torch.arange(height, device=x.device)
         columns = torch.arange(width, device=x.device)
         if self.flip:
-            columns = torch.where(draws["augment_flip"].unsqueeze(-1), width - 1 - columns, columns)
+            columns = torch.where(draws["flip"].unsqueeze(-1), width - 1 - columns, columns)
         if self.crop:
-            shifts = draws["augment_crop"] - self.crop
+            shifts = draws["crop"] - self.crop
             rows, columns = rows + shifts[..., :1], columns + shifts[..., 1:]
         places = rows.clamp(0, height - 1).unsqueeze(-1) * width + columns.clamp(0, width - 1).unsqueeze(-2)
         places = places.flatten(-2).unsqueeze(-2).expand(*x.shape[:3], -1)

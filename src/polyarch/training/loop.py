@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from polyarch import distributed
-from polyarch.core import Batch, Feed, FeedSpec, Info, Method, Problem, State
+from polyarch.core import Batch, Feed, FeedSpec, Info, Method, Part, Problem, State
 from polyarch.errors import PolyarchError
 from polyarch.streams import Streams
 from polyarch.training.capture import CapturedStep
+from polyarch.trees import leaves, tree_map
 
 
 @dataclass
@@ -39,37 +40,32 @@ class Progress:
 
 
 class Batches:
-    """Fixed places for the batches of a step, refilled from shuffled data before each one.
+    """Fixed places for the batches of a step, refilled from shuffled data.
 
     An epoch is one pass over the first of a method's feeds; a shorter one begins again, a longer one is not finished.
     """
 
     def __init__(self, problem: Problem, specs: dict[str, FeedSpec]) -> None:
-        """Makes the places."""
-        self._specs = specs
+        """Makes no place yet: those that are asked for are made then."""
+        self._specs, self._repeats = specs, problem.repeats
         self._data = {name: problem.data[spec.split] for name, spec in specs.items()}
-        self._repeats = problem.repeats
-        self.places: dict[str, list[Batch]] = {}
-        for name, spec in specs.items():
-            data, local = self._data[name], spec.size // distributed.size()
-            shape = (problem.repeats, local)
-            whole = spec.count == 1 and spec.size == len(data) and distributed.size() == 1
-            self.places[name] = [
-                Batch(data.x.expand(problem.repeats, *data.x.shape), data.y.expand(problem.repeats, -1))
-                if whole  # the order within a full batch does not matter: nothing to copy, ever
-                else Batch(data.x.new_empty(*shape, *data.x.shape[1:]), data.y.new_empty(shape))
-                for _ in range(spec.count)
-            ]
-        rounds = {name: len(self._data[name]) // (spec.size * spec.count) for name, spec in specs.items()}
-        self._rounds = rounds
+        self._rounds = {name: len(self._data[name]) // (spec.size * spec.count) for name, spec in specs.items()}
         self._first = next(iter(specs))
         spec = specs[self._first]
         left = len(self._data[self._first]) // spec.size % spec.count
-        self.counts = [spec.count] * rounds[self._first] + ([left] if spec.shorter and left else [])
+        self.counts = [spec.count] * self._rounds[self._first] + ([left] if spec.shorter and left else [])
         """Batches of the first feed in every step of an epoch."""
-        if min(rounds.values()) < 1:
+        if min(self._rounds.values()) < 1:
             raise PolyarchError("a step needs more examples than a split has; lower batch_size")
         self._order: dict[str, Tensor] = {}
+        self._places: dict[str, list[tuple[Any, Tensor]]] = {name: [] for name in specs}
+        self._draws: dict[str, Any] = {}
+        self._slots: dict[str, Any] = {}
+
+    @property
+    def names(self) -> Collection[str]:
+        """Of the feeds."""
+        return self._specs
 
     def shuffle(self, streams: Sequence[Streams]) -> None:
         """A new order of examples for every repeat, from its own stream."""
@@ -77,22 +73,58 @@ class Batches:
             order = torch.stack([torch.randperm(len(data), generator=s["data"]) for s in streams])
             self._order[name] = order.to(data.y.device)
 
-    def of(self, count: int) -> dict[str, list[Batch]]:
-        """The places of a step with so many batches of the first feed."""
-        return {**self.places, self._first: self.places[self._first][:count]}
+    def draws(self, drawn: Mapping[str, Any]) -> None:
+        """Takes what was drawn for the next step: of every feed, tensors [repeats, count, ...]."""
+        self._draws = dict(drawn)
 
-    def fill(self, step: int) -> None:
-        """Puts the batches of a step in their places; on many ranks, this rank's slice of each."""
-        for name, places in self.of(self.counts[step]).items():
-            spec, data, order = self._specs[name], self._data[name], self._order[name]
-            begin = step if name == self._first else step % self._rounds[name]
-            for k, place in enumerate(places):
-                if place.y.data_ptr() == data.y.data_ptr():
-                    continue
-                start = (begin * spec.count + k) * spec.size
-                index = distributed.share(order[:, start : start + spec.size], 1).flatten()
-                torch.index_select(data.x, 0, index, out=place.x.flatten(0, 1))
-                torch.index_select(data.y, 0, index, out=place.y.flatten())
+    def every(self, step: int) -> dict[str, list[Batch]]:
+        """All batches of a step, in their places; on many ranks, this rank's slice of each."""
+        found = {}
+        for name, spec in self._specs.items():
+            count = self.counts[step] if name == self._first else spec.count
+            found[name] = [self._filled(name, step, k, place=k, draws=self._of(name, k)) for k in range(count)]
+        return found
+
+    def only(self, step: int, batch: int) -> dict[str, list[Batch]]:
+        """One batch of every feed, always in the same places, and its draws as well."""
+        found = {}
+        for name, spec in self._specs.items():
+            k = batch if name == self._first else batch % spec.count
+            own = self._of(name, k)
+            if name not in self._slots:
+                self._slots[name] = tree_map(torch.clone, own)
+            else:
+                tree_map(Tensor.copy_, self._slots[name], own)
+            found[name] = [self._filled(name, step, k, place=0, draws=self._slots[name])]
+        return found
+
+    def _of(self, name: str, k: int) -> Any:
+        return tree_map(lambda value: value[:, k], self._draws.get(name, {}))
+
+    def _filled(self, name: str, step: int, k: int, *, place: int, draws: Any) -> Batch:
+        """The k-th batch of a feed in a step."""
+        spec, data = self._specs[name], self._data[name]
+        if spec.count == 1 and spec.size == len(data) and distributed.size() == 1:
+            # The order within a full batch does not matter: nothing to copy, ever.
+            x = tree_map(lambda rows: rows.expand(self._repeats, *rows.shape), data.x)
+            return Batch(x, data.y.expand(self._repeats, -1), draws)
+        begin = step if name == self._first else step % self._rounds[name]
+        start = (begin * spec.count + k) * spec.size
+        index = distributed.share(self._order[name][:, start : start + spec.size], 1)
+        places = self._places[name]
+        if place == len(places):
+            shape = index.shape
+            made = tree_map(lambda rows: rows.new_empty(*shape, *rows.shape[1:]), data.x)
+            places.append((made, data.y.new_empty(shape)))
+        x, y = places[place]
+
+        def fill(values: Tensor, into: Tensor) -> None:
+            torch.index_select(values, 0, index.flatten(), out=into.flatten(0, 1))
+
+        for values, into in zip(leaves(data.x), leaves(x), strict=True):
+            fill(values, into)
+        fill(data.y, y)
+        return Batch(x, y, draws)
 
 
 class Loop:
@@ -110,13 +142,13 @@ class Loop:
         """Prepares everything that is made once; `state` is as `method.init` left it, or restored."""
         self.method, self.problem, self.state, self.streams = method, problem, state, streams
         self.progress, self.epochs = progress, epochs
-        self.device = problem.data["train"].y.device
+        self.device = problem.device
         self.split = stopping_split(method, problem)
         problem.supernet.draw_from([s["noise"] for s in streams])
         self.batches = Batches(problem, method.feeds(problem))
-        self._rates = {name: torch.tensor(r, device=self.device) for name, r in method.rates(0).items()}
-        self._draws: dict[str, Tensor] = {}
-        self._steps: dict[tuple[int, str], CapturedStep] = {}
+        self._schedule = {name: torch.tensor(value, device=self.device) for name, value in method.schedule(0).items()}
+        self._draws: dict[str, Any] = {}
+        self._captured: dict[tuple[str, int | None], CapturedStep] = {}
         self.best = {name: value.detach().clone() for name, value in state.tensors().items()}
         if not progress.best:
             progress.best = [-math.inf] * problem.repeats
@@ -126,19 +158,19 @@ class Loop:
     def epoch(self) -> dict[str, Any] | None:
         """One epoch; returns what there is to tell when it was one after which to evaluate, else None."""
         progress = self.progress
-        if not self._steps:
-            self.method.ready(self.problem, self.state)
-        for name, rate in self.method.rates(progress.epoch).items():
-            self._rates[name].fill_(rate)
-        phase = self.method.phase(progress.epoch)
+        for name, value in self.method.schedule(progress.epoch).items():
+            self._schedule[name].fill_(value)
+        counts = self.batches.counts
+        parts = {
+            count: self.method.parts(self.problem, self.state, progress.epoch, count) for count in dict.fromkeys(counts)
+        }
         self.batches.shuffle(self.streams)
         totals: dict[str, Tensor] = {}
-        for step, count in enumerate(self.batches.counts):
-            self.batches.fill(step)
-            self._fill_draws()
-            info = self._run_step(count, phase)
+        for step, count in enumerate(counts):
+            self._draw()
+            info = self._step(step, parts[count])
             for name, value in info.metrics.items():
-                share = value * (count / sum(self.batches.counts))
+                share = value * (count / sum(counts))
                 totals[name] = totals[name] + share if name in totals else share
             progress.forward += info.forward
             progress.backward += info.backward
@@ -148,28 +180,47 @@ class Loop:
             return None
         return self._evaluate(totals)
 
-    def _fill_draws(self) -> None:
+    def _draw(self) -> None:
+        """Draws for the next step, into fixed places."""
         drawn = [self.method.draw(self.problem, s) for s in self.streams]
-        for name in drawn[0]:
-            value = torch.stack([d[name] for d in drawn])
-            if name in self._draws:
-                # So small a copy is not waited for: the host draws for the next step while this one runs. Its source
-                # is not pinned, and may be let go at once.
-                self._draws[name].copy_(value, non_blocking=True)
-            else:
-                self._draws[name] = value.to(self.device)
+        stacked = tree_map(lambda *values: torch.stack(values), drawn[0], *drawn[1:])
+        if not self._draws:
+            self._draws = tree_map(lambda value: value.to(self.device), stacked)
+        else:
+            # So small a copy is not waited for: the host draws for the next step while this one runs. Its source
+            # is not pinned, and may be let go at once.
+            tree_map(lambda place, value: place.copy_(value, non_blocking=True), self._draws, stacked)
+        self.batches.draws({name: self._draws[name] for name in self._draws if name in self.batches.names})
 
-    def _run_step(self, count: int, phase: str) -> Info:
-        """A step with so many batches of the first feed; each kind of step is captured when it first comes."""
-        if (count, phase) not in self._steps:
-            feed = Feed(self.batches.of(count), self._draws, self._rates, phase)
+    def _step(self, step: int, parts: Sequence[Part]) -> Info:
+        """All parts of a step; a metric that several of them tell is the mean of theirs."""
+        told: dict[str, list[Tensor]] = {}
+        forward = backward = 0
+        for part in parts:
+            info = self._run(step, part)
+            for name, value in info.metrics.items():
+                told.setdefault(name, []).append(value.clone() if len(parts) > 1 else value)
+            forward, backward = forward + info.forward, backward + info.backward
+        metrics = {name: torch.stack(values).mean(0) if len(values) > 1 else values[0] for name, values in told.items()}
+        return Info(metrics, forward, backward)
+
+    def _run(self, step: int, part: Part) -> Info:
+        """One part, captured when one of its name and with as many batches first comes."""
+        batches = self.batches.every(step) if part.batch is None else self.batches.only(step, part.batch)
+        key = (part.name, len(next(iter(batches.values()))) if part.batch is None else None)
+        if key not in self._captured:
+            feed = Feed(batches, self._own_draws(), self._schedule)
             captures = self.device.type == "cuda" and self.method.capturable() is self.method
-            self._steps[count, phase] = CapturedStep(lambda: self._step(feed), self.state.tensors(), captures)
-        return self._steps[count, phase]()
+            changed = {**self.state.tensors(), **{f"scratch/{n}": v for n, v in self.state.scratch.items()}}
+            self._captured[key] = CapturedStep(lambda: self._compute(part, feed), changed, captures)
+        return self._captured[key]()
 
-    def _step(self, feed: Feed) -> Info:
+    def _own_draws(self) -> dict[str, Any]:
+        return {name: value for name, value in self._draws.items() if name not in self.batches.names}
+
+    def _compute(self, part: Part, feed: Feed) -> Info:
         with self.problem.computing():
-            return self.method.step(self.problem, self.state, feed)
+            return part.run(self.problem, self.state, feed)
 
     def _evaluate(self, steps: dict[str, Tensor]) -> dict[str, Any]:
         """Evaluates, keeps the best, and says what happened: every value a list with one entry a repeat."""
@@ -190,7 +241,7 @@ class Loop:
         for k, is_better in enumerate(better):
             if is_better:
                 progress.best[k], progress.best_epoch[k] = objective[k], progress.epoch
-            elif running[k] and progress.epoch - progress.best_epoch[k] >= self.method.patience:
+            elif running[k] and progress.epoch - progress.best_epoch[k] >= self.method.stopping.patience:
                 progress.stopped_epoch[k] = progress.epoch
         return {
             "stage": progress.stage,
@@ -229,10 +280,13 @@ class Diverged(PolyarchError):
 
 def stopping_split(method: Method, problem: Problem) -> str | None:
     """The split whose objective decides which state is kept; None keeps the last."""
-    if method.stop == "never":
+    split = method.stopping.split
+    if split == "never":
         return None
-    if method.stop == "valid" and "valid" not in problem.data:
-        raise PolyarchError("stop=valid needs a validation split; set valid (of the data) above 0, or stop=train")
-    if method.stop == "auto":
+    if split == "valid" and "valid" not in problem.data:
+        raise PolyarchError(
+            "stopping.split=valid needs a validation split; set valid (of the data) above 0, or stopping.split=train"
+        )
+    if split == "auto":
         return "valid" if "valid" in problem.data else "train"
-    return method.stop
+    return split

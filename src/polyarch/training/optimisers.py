@@ -1,14 +1,113 @@
-"""Optimiser updates on plain tensors, in place, with learning rates as tensors so that a step can be captured."""
+"""Optimisers: settings that a method has, and updates of plain tensors in place.
+
+Learning rates are tensors, so that a step can be captured. All optimiser state is made before the first step.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from polyarch.errors import PolyarchError
+from polyarch.core import State
+from polyarch.settings import Above, AtLeast, Below, settle
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """How a learning rate changes with epochs."""
+
+    kind: Literal["constant", "cosine", "multistep"] = "constant"
+    """`cosine` falls to `last_lr` along half a cosine, `multistep` by the factor `gamma` at every milestone."""
+    last_lr: Annotated[float, AtLeast(0)] = 0.0
+    """What `cosine` falls to."""
+    milestones: tuple[Annotated[float, AtLeast(0)], ...] = ()
+    """Of `multistep`: epochs, or, below 1, parts of all epochs."""
+    gamma: Annotated[float, Above(0)] = 0.1
+    """Of `multistep`: what the rate is multiplied by at every milestone."""
+
+    def __post_init__(self) -> None:
+        settle(self)
+
+    def at(self, lr: float, epoch: int, epochs: int) -> float:
+        """The rate of an epoch (from 0) of so many."""
+        if self.kind == "cosine":
+            return self.last_lr + (lr - self.last_lr) * (1 + math.cos(math.pi * epoch / epochs)) / 2
+        if self.kind == "multistep":
+            passed = sum(epoch >= (at if at >= 1 else at * epochs) for at in self.milestones)
+            return lr * self.gamma**passed
+        return lr
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sgd:
+    """SGD with momentum, as torch.optim.SGD has it without dampening."""
+
+    lr: Annotated[float, Above(0)] = 0.025
+    """First learning rate."""
+    momentum: Annotated[float, AtLeast(0), Below(1)] = 0.9
+    """What is kept of the step before."""
+    nesterov: bool = False
+    """Nesterov's momentum."""
+    weight_decay: Annotated[float, AtLeast(0)] = 0.0
+    """L2, on every weight."""
+    grad_clip: Annotated[float, AtLeast(0)] = 0.0
+    """Gradients are scaled down to this norm over all weights; 0 is never."""
+    schedule: Schedule = field(default_factory=Schedule)
+    """How the rate changes."""
+
+    def __post_init__(self) -> None:
+        settle(self)
+
+    def lr_at(self, epoch: int, epochs: int) -> float:
+        """The learning rate of an epoch (from 0) of so many."""
+        return self.schedule.at(self.lr, epoch, epochs)
+
+    def step(self, state: State, gradients: list[Tensor], lr: Tensor) -> None:
+        """Moves the weights of a state, whose momenta `momentum_buffers(weights=...)` made."""
+        if self.grad_clip:
+            clip(gradients, self.grad_clip)
+        sgd(
+            list(state.weights.values()),
+            gradients,
+            [state.optimiser[f"weights.{name}"] for name in state.weights],
+            lr=lr,
+            momentum=self.momentum,
+            nesterov=self.nesterov,
+            weight_decay=self.weight_decay,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adam:
+    """Adam, as torch.optim.Adam has it."""
+
+    lr: Annotated[float, AtLeast(0)] = 3e-4
+    """Learning rate."""
+    betas: tuple[Annotated[float, AtLeast(0), Below(1)], ...] = (0.5, 0.999)
+    """Decay of both moments."""
+    weight_decay: Annotated[float, AtLeast(0)] = 0.0
+    """L2."""
+
+    def __post_init__(self) -> None:
+        settle(self)
+
+    def step(self, state: State, parameters: list[Tensor], gradients: Sequence[Tensor], lr: Tensor) -> None:
+        """Moves belief's parameters, whose moments `adam_buffers(belief=...)` made."""
+        first, second = self.betas
+        adam(
+            parameters,
+            gradients,
+            state.optimiser,
+            "belief",
+            lr=lr,
+            betas=(first, second),
+            weight_decay=self.weight_decay,
+        )
 
 
 def momentum_buffers(**groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -26,21 +125,21 @@ def sgd(
     gradients: list[Tensor],
     momenta: list[Tensor],
     *,
-    rate: Tensor,
+    lr: Tensor,
     momentum: float,
     nesterov: bool = False,
     weight_decay: float = 0.0,
 ) -> None:
-    """Momentum SGD: g <- g + weight_decay p, v <- momentum v + g, p <- p - rate v; v starts at 0.
+    """Momentum SGD: g <- g + weight_decay p, v <- momentum v + g, p <- p - lr v; v starts at 0.
 
-    With `nesterov`, p <- p - rate (g + momentum v). This is torch.optim.SGD without dampening.
+    With `nesterov`, p <- p - lr (g + momentum v). This is torch.optim.SGD without dampening.
     """
     if weight_decay:
         gradients = list(torch._foreach_add(gradients, parameters, alpha=weight_decay))
     torch._foreach_mul_(momenta, momentum)
     torch._foreach_add_(momenta, gradients)
     steps = torch._foreach_add(gradients, momenta, alpha=momentum) if nesterov else momenta
-    torch._foreach_sub_(parameters, torch._foreach_mul(steps, rate))
+    torch._foreach_sub_(parameters, torch._foreach_mul(steps, lr))
 
 
 def adam_buffers(**groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -59,11 +158,11 @@ def adam_buffers(**groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
 @torch.no_grad()
 def adam(
     parameters: list[Tensor],
-    gradients: list[Tensor],
+    gradients: Sequence[Tensor],
     buffers: Mapping[str, Tensor],
     group: str,
     *,
-    rate: Tensor,
+    lr: Tensor,
     betas: tuple[float, float] = (0.5, 0.999),
     weight_decay: float = 0.0,
 ) -> None:
@@ -81,7 +180,7 @@ def adam(
         first.lerp_(gradient, 1 - betas[0])
         second.mul_(betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
         deviation = (second / corrections[1]).sqrt() + 1e-8
-        parameter.sub_(rate * first / corrections[0] / deviation)
+        parameter.sub_(lr * first / corrections[0] / deviation)
 
 
 @torch.no_grad()
@@ -91,23 +190,3 @@ def clip(gradients: list[Tensor], most: float) -> None:
     scale = (most / (squares.sum(0).sqrt() + 1e-6)).clamp_max(1)
     for gradient in gradients:
         gradient.mul_(scale.view(-1, *[1] * (gradient.dim() - 1)))
-
-
-def cosine(rate: float, epoch: int, epochs: int, last: float = 0.0) -> float:
-    """The rate of an epoch that falls from `rate` to `last` along half a cosine."""
-    return last + (rate - last) * (1 + math.cos(math.pi * epoch / epochs)) / 2
-
-
-def check_sgd(rate: float, momentum: float, drop_after: int) -> None:
-    """Raises on settings of SGD that make no sense."""
-    if not rate > 0:
-        raise PolyarchError(f"rate must be positive, not {rate}")
-    if not 0 <= momentum < 1:
-        raise PolyarchError(f"momentum must be at least 0 and below 1, not {momentum}")
-    if drop_after < 0:
-        raise PolyarchError(f"drop_after must be 0 (never) or a number of epochs, not {drop_after}")
-
-
-def dropped(rate: float, drop_after: int, epoch: int) -> float:
-    """The rate of an epoch that falls to a tenth after `drop_after` epochs (0: never)."""
-    return rate * 0.1 if drop_after and epoch >= drop_after else rate
