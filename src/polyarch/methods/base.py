@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -15,7 +15,7 @@ from polyarch.data.task import Likelihood
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
-from polyarch.settings import check_types, positive
+from polyarch.settings import check, plain, positive
 from polyarch.spaces.base import Space, Supernet
 from polyarch.training import world
 from polyarch.training.streams import Streams
@@ -191,7 +191,7 @@ class Method(ABC):
     """Stop after so many epochs without a better objective."""
 
     def __post_init__(self) -> None:
-        check_types(self)
+        check(self)
         positive(self, "epochs", "batch_size", "evaluate_every", "patience")
 
     def check(self, space: Space) -> None:
@@ -263,7 +263,7 @@ class Method(ABC):
 
     def settings(self) -> dict[str, Any]:
         """The fields as a plain dictionary."""
-        return asdict(self)
+        return dict(plain(self))
 
 
 def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
