@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from polyarch.scores.base import Candidate, Score
-from polyarch.settings import check_types, positive
+from polyarch.settings import check, positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Sensitivity(Score):
     """Initialisations that are averaged."""
 
     def __post_init__(self) -> None:
-        check_types(self)
+        check(self)
         positive(self, "inputs", "draws")
 
     def __call__(self, candidates: Sequence[Candidate], generator: torch.Generator) -> Tensor:

@@ -9,11 +9,15 @@ from types import MappingProxyType
 from typing import Any
 
 from polyarch.errors import PolyarchError, unknown
+from polyarch.settings import dotted
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a class is, in a few words what it does, and, for a preset, the settings that make it one."""
+    """Where a class is, in a few words what it does, and, for a preset, the settings that make it one.
+
+    Settings of a part have dotted names: {"weights.lr": 0.1}. `settings.make` makes the class with them.
+    """
 
     path: str
     about: str
@@ -247,8 +251,13 @@ def name_of(kind: str, cls: type[Any], settings: Mapping[str, Any] = MappingProx
     """What `find` calls a class with these settings: the preset that says the most of them, or its path."""
     path = f"{cls.__module__}:{cls.__qualname__}"
     # Presets of several seeds are named alike in everything but how often they run.
-    own = {n: entry.settings for n, entry in KINDS[kind].items() if entry.path == path and entry.repeats == 1}
-    fitting = [name for name, preset in own.items() if preset.items() <= settings.items()]
+    own = {
+        name: dotted(cls, entry.settings)
+        for name, entry in KINDS[kind].items()
+        if entry.path == path and entry.repeats == 1
+    }
+    told = dotted(cls, settings)
+    fitting = [name for name, preset in own.items() if preset.items() <= told.items()]
     return max(fitting, key=lambda name: len(own[name]), default=path)
 
 

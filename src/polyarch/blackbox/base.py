@@ -12,7 +12,7 @@ import torch
 from polyarch.blackbox.history import Budget, Choices, Evaluation, History, Spent
 from polyarch.blackbox.judges import Judge
 from polyarch.errors import PolyarchError
-from polyarch.settings import check_types
+from polyarch.settings import check
 from polyarch.spaces.base import Space
 
 Asking = Generator[Choices, float, None]
@@ -32,7 +32,7 @@ class BlackBox(ABC):
     """One sentence for a person."""
 
     def __post_init__(self) -> None:
-        check_types(self)
+        check(self)
 
     @abstractmethod
     def ask(self, options: Sequence[int], generator: torch.Generator) -> Asking:

@@ -15,7 +15,7 @@ from polyarch.data.loading import source_for, source_from
 from polyarch.data.source import Source
 from polyarch.errors import PolyarchError, unknown
 from polyarch.scores.base import Score
-from polyarch.settings import Setting, parsed, settings_of
+from polyarch.settings import Setting, dotted, make, parsed, parts_of, settings_of
 from polyarch.spaces.base import Space
 
 
@@ -57,13 +57,16 @@ def choose(
         "method": method_class,
         "search": SearchSettings,
     }
-    given = assign(groups, assignments)
-    given = {group: {**presets.get(group, {}), **values} for group, values in given.items()}
+    told = {"space": space_preset, "method": method_preset}
+    given = {
+        group: {**dotted(cls, told.get(group, {})), **dotted(cls, presets.get(group, {})), **assigned}
+        for (group, cls), assigned in zip(groups.items(), assign(groups, assignments).values(), strict=True)
+    }
     return Choices(
-        space=space_class(**{**space_preset, **given["space"]}),
-        method=method_class(**{**method_preset, **given["method"]}),
+        space=make(space_class, given["space"]),
+        method=make(method_class, given["method"]),
         source=source_from(data, given["data"]),
-        search=SearchSettings(**given["search"]),
+        search=make(SearchSettings, given["search"]),
         repeats=catalogue.METHODS[method].repeats if method in catalogue.METHODS else 1,
     )
 
@@ -71,7 +74,7 @@ def choose(
 def make_space(name: str, assignments: Sequence[str]) -> Space:
     """A space alone, from its name and `NAME=VALUE` texts."""
     cls, preset = find("space", name)
-    space: Space = cls(**{**preset, **assign({"space": cls}, assignments)["space"]})
+    space: Space = make(cls, {**preset, **assign({"space": cls}, assignments)["space"]})
     return space
 
 
@@ -88,29 +91,46 @@ def find(kind: str, name: str) -> tuple[type[Any], dict[str, Any]]:
 
 
 def assign(groups: dict[str, type[Any]], assignments: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Sorts `NAME=VALUE` and `GROUP.NAME=VALUE` texts into the groups' settings, parsed to their types."""
-    known = {group: settings_of(cls) for group, cls in groups.items()}
+    """Sorts `NAME=VALUE` texts into the groups' settings, by dotted name and parsed to their types.
+
+    A name may leave out what is not needed to tell it apart: `method.weights.lr` is `weights.lr` where no other group
+    has such a part, and `lr` where no other part has such a setting.
+    """
     given: dict[str, dict[str, Any]] = {group: {} for group in groups}
     for text in assignments:
         name, equals, value = text.partition("=")
         if not equals:
             raise PolyarchError(f"--set {text}: write NAME=VALUE")
-        group, setting = _find(known, name.strip())
+        group, setting = _find(groups, name.strip())
         given[group][setting.name] = parsed(setting, value.strip())
     return given
 
 
-def _find(known: dict[str, dict[str, Setting]], name: str) -> tuple[str, Setting]:
-    group, dot, bare = name.partition(".")
-    if dot and group in known:
-        if bare not in known[group]:
-            raise unknown(f"setting of {group}", bare, known[group])
-        return group, known[group][bare]
-    holders = [g for g, settings in known.items() if name in settings]
-    if not holders:
-        raise unknown("setting", name, [s for settings in known.values() for s in settings])
-    if len(holders) > 1:
-        raise PolyarchError(
-            f"setting {name!r} is in several groups; write {' or '.join(f'{g}.{name}' for g in holders)}"
-        )
-    return holders[0], known[holders[0]][name]
+def matching(settings: Mapping[str, Setting], name: str) -> list[str]:
+    """The dotted names that a name may mean: itself, or those that end in it."""
+    return [known for known in settings if f".{known}".endswith(f".{name}")]
+
+
+def _find(groups: dict[str, type[Any]], name: str) -> tuple[str, Setting]:
+    group, dot, inside = name.partition(".")
+    if dot and group in groups:
+        named, groups, kind = inside, {group: groups[group]}, f"setting of {group}"
+    else:
+        named, kind = name, "setting"
+    known = {group: settings_of(cls) for group, cls in groups.items()}
+    found = [(group, own) for group, settings in known.items() for own in matching(settings, named)]
+    # In full, a name means itself, even where longer ones end in it.
+    exact = [(group, own) for group, own in found if name == f"{group}.{own}"]
+    if len(exact or found) > 1:
+        options = " or ".join(f"{group}.{own}" for group, own in found)
+        raise PolyarchError(f"setting {name!r} is in several places; write {options}")
+    if found:
+        group, own = (exact or found)[0]
+        return group, known[group][own]
+    for group, cls in groups.items():
+        if named in parts_of(cls):
+            members = [f"{group}.{own}" for own in known[group] if own.startswith(f"{named}.")]
+            raise PolyarchError(f"setting {name!r} is not one value; write {' or '.join(members)}")
+    names = [own for settings in known.values() for own in settings]
+    # A bare name is nearest to what other bare names are.
+    raise unknown(kind, named, names if "." in named else {own.rpartition(".")[2] for own in names})

@@ -41,10 +41,11 @@ def hunt(asked: Hunt, as_json: bool) -> None:
 
     from polyarch.blackbox import Budget
     from polyarch.cli.choices import find
+    from polyarch.settings import make
 
     method, preset = find("baseline", asked.method)
     space, judge, table, values = _judge(asked, {"method": method})
-    made = method(**{**preset, **values["method"]})
+    made = make(method, {**preset, **values["method"]})
     histories = [
         made.search(
             space, judge, Budget(asked.budget, cast("Unit", asked.unit)), torch.Generator().manual_seed(asked.seed + k)
@@ -66,7 +67,11 @@ def _judge(asked: Hunt, groups: dict[str, type[Any]]) -> tuple[Space, Judge, Tab
     from polyarch.errors import PolyarchError
     from polyarch.runs.run import open_run
     from polyarch.scores.sampling import candidates_of
+<<<<<<< HEAD
     from polyarch.streams import Streams
+=======
+    from polyarch.settings import make
+>>>>>>> settings
     from polyarch.tables import open_table
 
     table = open_table(asked.table) if asked.table else None
@@ -75,7 +80,7 @@ def _judge(asked: Hunt, groups: dict[str, type[Any]]) -> tuple[Space, Judge, Tab
             raise PolyarchError("say by which score to search a run: --by SCORE")
         cls, preset = find("score", asked.by)
         values = assign({**groups, "score": cls}, asked.settings)
-        run, score = open_run(asked.run), cls(**{**preset, **values["score"]})
+        run, score = open_run(asked.run), make(cls, {**preset, **values["score"]})
         [like] = candidates_of(run, [run.selected("argmax")], score.needs, Streams(asked.seed)["data"])
         judge = ScoreJudge(score, like, score.trained_examples, score.trained_examples, asked.seed)
         return run.space, judge, table, values
@@ -83,7 +88,7 @@ def _judge(asked: Hunt, groups: dict[str, type[Any]]) -> tuple[Space, Judge, Tab
         raise PolyarchError("say what to search: a run and --by SCORE, or --space, --table and --reward COLUMN")
     cls, preset = find("space", asked.space)
     values = assign({**groups, "space": cls}, asked.settings)
-    space = cls(**{**preset, **values["space"]})
+    space = make(cls, {**preset, **values["space"]})
     seconds: str | float = float(asked.seconds) if asked.seconds.replace(".", "", 1).isdigit() else asked.seconds
     return space, TableJudge(table, space, asked.reward, seconds, asked.share), table, values
 

@@ -164,6 +164,7 @@ def _given(
     from polyarch.data.task import TaskShape
     from polyarch.errors import PolyarchError
     from polyarch.runs.run import open_run
+    from polyarch.settings import make
 
     for name, value in (("--space", space), ("--data", data)):
         if folder and value:
@@ -180,13 +181,13 @@ def _given(
     if data:
         groups = {**groups, "data": source_for(data)}
     values = assign(groups, _spread(settings, groups, list(classes_of)))
-    scores = {name: cls(**{**preset, **values[name]}) for name, (cls, preset) in classes_of.items()}
+    scores = {name: make(cls, {**preset, **values[name]}) for name, (cls, preset) in classes_of.items()}
     if folder:
         run = open_run(folder)
         return _Given(run, run.space, run.config.shape(), None, scores)
     assert space
     cls, preset = find("space", space)
-    made: Space = cls(**{**preset, **values["space"]})
+    made: Space = make(cls, {**preset, **values["space"]})
     task = source_from(data, values["data"]).task() if data else None
     shape = task.shape if task else TaskShape(input_shape(inputs or INPUT), classes or CLASSES)
     made.check(shape)
@@ -210,12 +211,13 @@ def _scores(by: str) -> dict[str, tuple[type[Any], dict[str, Any]]]:
 
 def _spread(settings: Sequence[str], groups: dict[str, type[Any]], scores: Sequence[str]) -> list[str]:
     """A bare name that only scores have becomes one assignment for each of them that has it."""
+    from polyarch.cli.choices import matching
     from polyarch.settings import settings_of
 
     found: list[str] = []
     for text in settings:
         name = text.partition("=")[0].strip()
-        holders = [group for group, cls in groups.items() if name in settings_of(cls)]
+        holders = [group for group, cls in groups.items() if matching(settings_of(cls), name)]
         several = len(holders) > 1 and set(holders) <= set(scores)
         found += [f"{holder}.{text.strip()}" for holder in holders] if several else [text]
     return found

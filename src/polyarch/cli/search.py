@@ -14,6 +14,7 @@ import typer
 from polyarch.cli.options import Json, Set
 
 if TYPE_CHECKING:
+    from polyarch.methods.base import Method
     from polyarch.methods.fixed_depth import FixedDepth
     from polyarch.runs.config import Config
     from polyarch.spaces.base import Space
@@ -100,7 +101,7 @@ def _begin(out: Path, flags: dict[str, Any], settings: list[str], depths: list[i
 
     names = (flags["space"] or "depth", flags["method"] or "variational-depth", flags["data"] or "digits")
     chosen = choose(*names, settings)
-    baselines = _baselines(depths, chosen.space, chosen.method.settings())
+    baselines = _baselines(depths, chosen.space, chosen.method)
     task = chosen.source.task()
     with watching() as watch:
         searching.search(
@@ -133,7 +134,7 @@ def go_on(out: Path, flags: dict[str, Any], settings: list[str], depths: list[in
     _check_no_conflict(out, config, flags, settings)
     begun = [path.name.partition("-")[2] for path in (out / "baselines").glob("depth-*")]
     depths = sorted({*depths, *(int(depth) for depth in begun if depth.isdecimal())})
-    baselines = _baselines(depths, config.make_space(), config.method["settings"])
+    baselines = _baselines(depths, config.make_space(), config.make_method())
     with watching() as watch:
         searching.resume(out, watch=watch)
     _train_baselines(out, baselines)
@@ -181,13 +182,14 @@ def _depths(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def _baselines(depths: list[int], space: Space, training: dict[str, Any]) -> list[FixedDepth]:
+def _baselines(depths: list[int], space: Space, search: Method) -> list[FixedDepth]:
     """Networks of fixed depth under the same training as a search; checked before anything is trained."""
     from polyarch.methods.fixed_depth import FixedDepth
-    from polyarch.settings import settings_of
+    from polyarch.settings import dotted, make, settings_of
 
+    training = dotted(type(search), search.settings())
     shared = {name: value for name, value in training.items() if name in settings_of(FixedDepth)}
-    methods = [FixedDepth(**{**shared, "depth": depth}) for depth in depths]
+    methods = [make(FixedDepth, {**shared, "depth": depth}) for depth in depths]
     for method in methods:
         method.check(space)
     return methods
@@ -230,6 +232,11 @@ def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], setting
     from polyarch.data.loading import source_for, source_from
     from polyarch.distributions.selection import rule_for
     from polyarch.errors import PolyarchError
+<<<<<<< HEAD
+=======
+    from polyarch.selection import rule_for
+    from polyarch.settings import dotted, written
+>>>>>>> settings
     from polyarch.tables import find_table
 
     def check(flag: str, asked: Any, has: Any) -> None:
@@ -251,22 +258,23 @@ def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], setting
     groups = {**classes, "search": SearchSettings}
     if source["data"]:
         groups["data"] = source_for(source["data"])
-    asked = assign(groups, settings)
+    asked = {group: dotted(groups[group], values) for group, values in assign(groups, settings).items()}
     for kind, own in described.items():
         if flags[kind]:
             named, preset = find(kind, flags[kind])
             check(f"--{kind} {flags[kind]}", own["name"] if named is classes[kind] else None, own["name"])
-            asked[kind] = preset | asked[kind]
+            asked[kind] = dotted(named, preset) | asked[kind]
     if "select" in asked["search"]:  # a run keeps what `auto` stood for
         asked["search"]["select"] = rule_for(
             asked["search"]["select"], config.make_space().nested, config.data["examples"]["train"]
         )
     if asked.get("data"):  # a source spells paths out
-        told = source_from(source["data"], asked["data"]).settings()
+        told = dotted(groups["data"], source_from(source["data"], asked["data"]).settings())
         asked["data"] = {name: told[name] for name in asked["data"]}
 
-    held = {group: own["settings"] for group, own in described.items()}
-    held |= {"data": source["settings"], "search": {"prior": config.prior, "select": config.select}}
+    held = {group: dotted(groups[group], own["settings"]) for group, own in described.items()}
+    held |= {"search": {"prior": config.prior, "select": config.select}}
+    held |= {"data": dotted(groups["data"], source["settings"])} if source["data"] else {}
     for group, values in asked.items():
         for name, value in values.items():
-            check(f"{name}={value}", value, held[group].get(name))
+            check(f"{name}={written(value)}", value, held[group].get(name))

@@ -51,6 +51,7 @@ def select(
     from polyarch.errors import PolyarchError
     from polyarch.runs.run import open_run
     from polyarch.scores.sampling import sample_and_score
+    from polyarch.settings import make
 
     if method:
         from polyarch.cli.hunting import Hunt, hunt
@@ -61,7 +62,7 @@ def select(
     if run is None or by is None:
         raise PolyarchError("give the folder of a run and --by SCORE; or --method to search a space")
     cls, preset = find("score", by)
-    score = cls(**{**preset, **assign({"score": cls}, settings)["score"]})
+    score = make(cls, {**preset, **assign({"score": cls}, settings)["score"]})
     found = sample_and_score(open_run(run), score, sample, seed)
     if not as_json:
         _show(found, score, top)

@@ -140,11 +140,9 @@ def convert(
 
 
 def _space(name: str, settings: Sequence[str]) -> Space:
-    from polyarch.cli.choices import assign, find
+    from polyarch.cli.choices import make_space
 
-    cls, preset = find("space", name)
-    made: Space = cls(**{**preset, **assign({"space": cls}, settings)["space"]})
-    return made
+    return make_space(name, settings)
 
 
 def _list(as_json: bool) -> None:

@@ -18,7 +18,7 @@ from polyarch.data.published import Cifar10, Cifar100, FashionMnist, Mnist, Svhn
 from polyarch.data.source import Source
 from polyarch.data.task import Task
 from polyarch.errors import PolyarchError, unknown
-from polyarch.settings import check_names
+from polyarch.settings import check_names, make
 
 SOURCES: dict[str, tuple[type[Source], str]] = {
     "digits": (Digits, "1797 handwritten digits of 8x8 pixels; needs no files"),
@@ -86,5 +86,6 @@ def load(source: str | os.PathLike[str] | Sequence[Any] | Dataset[Any], **settin
 
 
 def _made(cls: type[Source], data: tuple[Any, ...], settings: dict[str, Any]) -> Source:
-    check_names(cls, list(settings))
-    return cls(*data, **settings)
+    check_names(cls, settings)
+    names = [field.name for field in fields(cls) if not field.kw_only]
+    return make(cls, {**dict(zip(names, data, strict=False)), **settings})  # not every array or Dataset is given

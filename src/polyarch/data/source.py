@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from polyarch.data.splitting import Examples, make_task
 from polyarch.data.task import Task
 from polyarch.errors import PolyarchError
-from polyarch.settings import at_least, check_types
+from polyarch.settings import at_least, check, plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Source(ABC):
     """Which random split."""
 
     def __post_init__(self) -> None:
-        check_types(self)
+        check(self)
         at_least("split_seed", self.split_seed, 0)
 
     @property
@@ -44,7 +44,7 @@ class Source(ABC):
 
     def settings(self) -> dict[str, Any]:
         """All settings by name, with their values."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.kw_only}
+        return {field.name: plain(getattr(self, field.name)) for field in fields(self) if field.kw_only}
 
     def task(self) -> Task:
         """Reads, checks and splits the data."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from polyarch.ranking.statistics import (
 from polyarch.scores.base import Candidate, Score
 from polyarch.scores.parameters import Parameters
 from polyarch.scores.tuning import Tuned, read_together
-from polyarch.settings import at_least
+from polyarch.settings import at_least, plain
 from polyarch.spaces.base import Space
 from polyarch.streams import Streams
 
@@ -198,7 +198,7 @@ def _check(candidates: Sequence[Candidate], scores: Mapping[str, Score], truth: 
 def _described(score: Score) -> dict[str, Any]:
     from polyarch.catalogue import name_of
 
-    settings = asdict(score)
+    settings = plain(score)
     return {"class": name_of("score", type(score), settings), "settings": settings}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,14 @@ from polyarch.data.task import Likelihood, Task, TaskShape, likelihood_from
 from polyarch.distributions.categorical import Categorical, pad
 from polyarch.distributions.priors import make_prior
 from polyarch.errors import PolyarchError
+<<<<<<< HEAD
 from polyarch.files import read_json, write_json
 from polyarch.settings import check_names
+=======
+from polyarch.methods.base import Method
+from polyarch.runs.files import read_json, write_json
+from polyarch.settings import make
+>>>>>>> settings
 from polyarch.spaces.base import Space
 
 FORMAT = 2
@@ -112,9 +118,7 @@ class Config:
 def _made(kind: str, described: dict[str, Any]) -> Any:
     """The space or method that a config describes."""
     cls, _ = catalogue.find(kind, described["name"])
-    data = {field.name for field in fields(cls) if not field.kw_only}
-    check_names(cls, [name for name in described["settings"] if name not in data])
-    return cls(**described["settings"])
+    return make(cls, described["settings"])
 
 
 def describe_space(space: Space) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from polyarch.architecture import Architecture
 from polyarch.core import Examples
 from polyarch.data.task import Likelihood, TaskShape
 from polyarch.errors import PolyarchError
-from polyarch.settings import check_types
+from polyarch.core import Examples
+from polyarch.settings import check
 from polyarch.spaces.base import Space, Supernet
 from polyarch.spaces.cost import Cost
 
@@ -132,7 +133,7 @@ class Score(ABC):
     """What its candidates must have."""
 
     def __post_init__(self) -> None:
-        check_types(self)
+        check(self)
 
     @property
     def trained_examples(self) -> int:

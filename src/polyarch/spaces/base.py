@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -15,7 +15,7 @@ from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
 from polyarch.distributions.base import Distribution
 from polyarch.errors import PolyarchError, unknown
-from polyarch.settings import check_types
+from polyarch.settings import check, plain
 from polyarch.spaces.cost import Cost, CostTable, cost_of
 from polyarch.spaces.graph import Edge, Graph, Node
 
@@ -176,7 +176,7 @@ class Space(ABC):
     """The share of skips among a cell's operations above which a search is said to have collapsed."""
 
     def __post_init__(self) -> None:
-        check_types(self)
+        check(self)
 
     @property
     @abstractmethod
@@ -361,7 +361,7 @@ class Space(ABC):
 
     def settings(self) -> dict[str, Any]:
         """The fields as a plain dictionary."""
-        return asdict(self)
+        return dict(plain(self))
 
     def signature(self) -> dict[str, list[str]]:
         """Names of all decisions and options; a run keeps it and refuses a space that no longer agrees."""
