@@ -6,12 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-<<<<<<< HEAD:src/polyarch/core.py
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
-=======
-from typing import Any, ClassVar, Literal
->>>>>>> settings:src/polyarch/methods/base.py
 
 import torch
 from torch import Tensor
@@ -21,11 +17,7 @@ from polyarch.data.task import Likelihood
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
-<<<<<<< HEAD:src/polyarch/core.py
 from polyarch.settings import AtLeast, settle
-=======
-from polyarch.settings import check, plain, positive
->>>>>>> settings:src/polyarch/methods/base.py
 from polyarch.spaces.base import Space, Supernet
 from polyarch.streams import Streams
 from polyarch.trees import tree_map
@@ -247,12 +239,7 @@ class Method(ABC):
     """Which state is kept, and when to stop."""
 
     def __post_init__(self) -> None:
-<<<<<<< HEAD:src/polyarch/core.py
         settle(self)
-=======
-        check(self)
-        positive(self, "epochs", "batch_size", "evaluate_every", "patience")
->>>>>>> settings:src/polyarch/methods/base.py
 
     def check(self, space: Space) -> None:
         """Raises when the method does not work on such a space, and says why."""
@@ -325,13 +312,6 @@ class Method(ABC):
         """What else is worth watching at an evaluation: tensors [repeats]; nothing by default."""
         return {}
 
-<<<<<<< HEAD:src/polyarch/core.py
-=======
-    def settings(self) -> dict[str, Any]:
-        """The fields as a plain dictionary."""
-        return dict(plain(self))
-
->>>>>>> settings:src/polyarch/methods/base.py
 
 def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
     """Gradients of the repeats' losses [repeats], over all ranks; repeats do not touch each other.

@@ -67,11 +67,8 @@ def _judge(asked: Hunt, groups: dict[str, type[Any]]) -> tuple[Space, Judge, Tab
     from polyarch.errors import PolyarchError
     from polyarch.runs.run import open_run
     from polyarch.scores.sampling import candidates_of
-<<<<<<< HEAD
-    from polyarch.streams import Streams
-=======
     from polyarch.settings import make
->>>>>>> settings
+    from polyarch.streams import Streams
     from polyarch.tables import open_table
 
     table = open_table(asked.table) if asked.table else None

@@ -232,11 +232,7 @@ def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], setting
     from polyarch.data.loading import source_for, source_from
     from polyarch.distributions.selection import rule_for
     from polyarch.errors import PolyarchError
-<<<<<<< HEAD
-=======
-    from polyarch.selection import rule_for
     from polyarch.settings import dotted, written
->>>>>>> settings
     from polyarch.tables import find_table
 
     def check(flag: str, asked: Any, has: Any) -> None:

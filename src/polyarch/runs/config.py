@@ -16,14 +16,8 @@ from polyarch.data.task import Likelihood, Task, TaskShape, likelihood_from
 from polyarch.distributions.categorical import Categorical, pad
 from polyarch.distributions.priors import make_prior
 from polyarch.errors import PolyarchError
-<<<<<<< HEAD
 from polyarch.files import read_json, write_json
-from polyarch.settings import check_names
-=======
-from polyarch.methods.base import Method
-from polyarch.runs.files import read_json, write_json
 from polyarch.settings import make
->>>>>>> settings
 from polyarch.spaces.base import Space
 
 FORMAT = 2

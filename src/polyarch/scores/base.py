@@ -15,7 +15,6 @@ from polyarch.architecture import Architecture
 from polyarch.core import Examples
 from polyarch.data.task import Likelihood, TaskShape
 from polyarch.errors import PolyarchError
-from polyarch.core import Examples
 from polyarch.settings import check
 from polyarch.spaces.base import Space, Supernet
 from polyarch.spaces.cost import Cost
