@@ -20,8 +20,8 @@ from polyarch.training.rehearsal import prepare, standardised
 STEPS = 10
 METHODS: dict[str, Method] = {
     "darts": pa.methods.Darts(),
-    "darts, second order": pa.methods.Darts(order="second"),
-    "sotl-darts": pa.methods.Darts(objective="sotl", steps=STEPS, clip=0.0),
+    "darts, second order": pa.methods.Darts(objective={"order": "second"}),
+    "sotl-darts": pa.methods.Darts(objective={"loss": "sotl", "steps": STEPS}, weights={"grad_clip": 0.0}),
     "gdas": pa.methods.Gdas(),
     "drnas": pa.methods.Drnas(),
     "balenas": pa.methods.Balenas(),

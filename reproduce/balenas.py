@@ -33,6 +33,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from polyarch.methods.sharing import collapse, loss
+from polyarch.training.judging import judged
 from torch import Tensor, nn
 
 import polyarch as pa
@@ -41,7 +43,6 @@ from polyarch.core import Examples, Problem
 from polyarch.distributions import GaussianLogits, uniform
 from polyarch.distributions.base import Distribution
 from polyarch.methods.bilevel import by_simplex
-from polyarch.methods.sharing import collapse, loss
 from polyarch.scores.base import Candidate
 from polyarch.scores.synflow import SynFlow
 from polyarch.spaces.base import Hard, Space
@@ -49,7 +50,6 @@ from polyarch.spaces.cost import CostTable
 from polyarch.streams import Streams
 from polyarch.tables import Table, open_table
 from polyarch.training.curvature import hessian
-from polyarch.training.judging import judged
 from reproduce.depth import machine
 from reproduce.depth_tables import told
 from reproduce.training_speed_tables import table as markdown_table
@@ -130,7 +130,7 @@ def method_of(case: Case, effort: Effort) -> pa.methods.Balenas | pa.methods.Dar
     common["belief_rate"] = 3e-4 * factor
     if case.darts:
         return pa.methods.Darts(**common, **case.settings)
-    return pa.methods.Balenas(**common, beta2=1 - 0.001 * factor, **case.settings)
+    return pa.methods.Balenas(**common, **case.settings, arch={"beta2": 1 - 0.001 * factor})
 
 
 def searched(case: Case, effort: Effort, folder: Path) -> list[pa.Run]:

@@ -83,7 +83,7 @@ def problem_of(task: Task, space: NasBench201, repeats: int, device: torch.devic
 
 def trained(cells: list[Architecture], task: Task, seed: int, device: torch.device) -> dict[str, np.ndarray]:
     """Curves [cells, epochs] and final test figures [cells] of one seed."""
-    method = SideBySide(tuple(cells), stop="valid")
+    method = SideBySide(tuple(cells), stopping={"split": "valid"})
     problem = problem_of(task, SPACE.evaluated(), len(cells), device)
     streams = [Streams(1000 * seed + k) for k in range(len(cells))]
     loop = Loop(method, problem, method.init(problem, streams, None), streams, Progress(), method.epochs)

@@ -44,7 +44,7 @@ from polyarch.training import checkpoints
 
 EPOCHS = {"epochs": 2}
 SMALL = {**EPOCHS, "batch_size": 6}
-LEARNS = {**SMALL, "belief_rate": 0.1}
+LEARNS = {**SMALL, "arch": {"lr": 0.1}}
 
 
 class Own(nn.Module):
@@ -95,7 +95,7 @@ SPACES: dict[str, Callable[[], Any]] = {
     "wiring-one": lambda: pa.spaces.Wiring(stages=2, nodes=3, channels=2, wirings="residual", dropout=0.1),
 }
 CELLS = ("nasbench201", "nasbench1shot1-1", "nasbench1shot1-2", "darts", "module")
-STAGES = {"progressive": "1:3:0.1,3:3:0.4", "weights_only": 1}
+STAGES = {"plan": {"stages": ((1, 3, 0.1), (3, 3, 0.4))}, "warmup_epochs": 1}
 CELL = "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|skip_connect~0|nor_conv_1x1~1|avg_pool_3x3~2|"
 
 
@@ -103,14 +103,16 @@ def searches() -> Iterator[tuple[str, str, str, Any, dict[str, Any]]]:
     """Name, task, space, method, and what else `search` is told."""
     yield "ldn", "spirals", "depth", VariationalDepth(**EPOCHS, batch_size=32), {}
     yield "ldn-em", "spirals", "depth", VariationalDepth(**EPOCHS, update="em"), {}
-    yield "ldn", "larger", "depth-conv", VariationalDepth(**SMALL, drop_after=1, belief_rate=0.3), {}
+    yield "ldn", "larger", "depth-conv", VariationalDepth(
+        **SMALL, weights={"schedule": {"kind": "multistep", "milestones": (1,)}}, arch={"lr": 0.3}
+    ), {}
     yield "ldn-uniform", "spirals", "depth", VariationalDepth(**EPOCHS), {"prior": "uniform", "select": "expectation"}
-    yield "ldn", "fourier", "fourier", VariationalDepth(**EPOCHS, rate=0.01), {}
-    yield "darts", "fourier", "fourier", Darts(**EPOCHS, belief_rate=0.1, rate=0.001), {}
+    yield "ldn", "fourier", "fourier", VariationalDepth(**EPOCHS, weights={"lr": 0.01}), {}
+    yield "darts", "fourier", "fourier", Darts(**EPOCHS, arch={"lr": 0.1}, weights={"lr": 0.001}), {}
     yield "fixed-depth", "spirals", "depth", FixedDepth(**EPOCHS, depth=2), {}
     yield "fixed-depth", "larger", "depth-conv", FixedDepth(**SMALL), {}
     for at in CELLS:
-        yield "darts", "images", at, Darts(**LEARNS, crop=1, flip=True, cutout=1), {}
+        yield "darts", "images", at, Darts(**LEARNS, augment={"crop": 1, "flip": True, "cutout": 1}), {}
         yield "gdas", "images", at, Gdas(**LEARNS), {}
         yield "drnas", "images", at, Drnas(**LEARNS), {}
         yield "balenas", "images", at, Balenas(**LEARNS, samples=2), {}
@@ -119,26 +121,31 @@ def searches() -> Iterator[tuple[str, str, str, Any, dict[str, Any]]]:
         yield "nsa", "images", at, StochasticArchitectures(**SMALL), {}
         yield "semi-supervised", "images", at, SemiSupervised(**SMALL), {"labels": 6}
     some = ("nasbench201", "darts")
+    sotl = {"objective": {"loss": "sotl", "steps": 2}}
     for at in some:
-        yield "darts-second", "images", at, Darts(**LEARNS, order="second"), {}
-        yield "sotl-darts", "images", at, Darts(**LEARNS, objective="sotl", steps=2, clip=0.0), {}
-        yield "sotl-exact", "images", at, Darts(**LEARNS, objective="sotl", order="exact", steps=2, clip=0.0), {}
-        yield "sovl-darts", "images", at, Darts(**LEARNS, objective="sovl", steps=2, restore="all"), {}
-        yield "sotl-gdas", "images", at, Gdas(**LEARNS, objective="sotl", steps=2), {}
-        yield "sotl-drnas", "images", at, Drnas(**LEARNS, objective="sotl", steps=2), {}
-        yield "balenas-second", "images", at, Balenas(**LEARNS, order="second"), {}
+        yield "darts-second", "images", at, Darts(**LEARNS, objective={"order": "second"}), {}
+        yield "sotl-darts", "images", at, Darts(**LEARNS, **sotl, weights={"grad_clip": 0.0}), {}
+        yield "sotl-exact", "images", at, Darts(
+            **LEARNS, objective={"loss": "sotl", "order": "exact", "steps": 2}, weights={"grad_clip": 0.0}
+        ), {}
+        yield "sovl-darts", "images", at, Darts(
+            **LEARNS, objective={"loss": "sovl", "steps": 2, "restore": "all"}
+        ), {}
+        yield "sotl-gdas", "images", at, Gdas(**LEARNS, **sotl), {}
+        yield "sotl-drnas", "images", at, Drnas(**LEARNS, **sotl), {}
+        yield "balenas-second", "images", at, Balenas(**LEARNS, objective={"order": "second"}), {}
         yield "parsec-dense", "images", at, Parsec(**LEARNS, samples=2, form="dense"), {}
         yield "fairnas", "images", at, OneShot(**SMALL, sampling="fair"), {}
         yield "multipath-metaprox", "images", at, OneShot(**SMALL, paths=2, inner_steps=2, proximal=1.0), {}
-        yield "reptile", "images", at, OneShot(**SMALL, inner_steps=2, outer_rate=0.5, form="dense"), {}
+        yield "reptile", "images", at, OneShot(**SMALL, inner_steps=2, outer_lr=0.5, form="dense"), {}
         yield "nsa-batch", "images", at, StochasticArchitectures(**SMALL, per="batch"), {}
-    yield "darts-curvature", "images", "nasbench201", Darts(**LEARNS, weights_only=1, curvature=True), {}
+    yield "darts-curvature", "images", "nasbench201", Darts(**LEARNS, warmup_epochs=1, curvature=True), {}
     yield "darts-prior", "images", "nasbench201", Darts(**LEARNS), {"prior": "exponential(0.5)"}
     yield "parsec-prior", "images", "nasbench201", Parsec(**LEARNS, samples=2), {"prior": "exponential(0.5)"}
     for update in ("printed", "bayes-by-backprop", "von", "vprop"):
-        yield f"balenas-{update}", "images", "nasbench201", Balenas(**SMALL, belief_rate=1e-3, update=update), {}
+        yield f"balenas-{update}", "images", "nasbench201", Balenas(**SMALL, arch={"lr": 1e-3, "update": update}), {}
     yield "pdarts", "images", "darts", Darts(**LEARNS, **STAGES), {}
-    yield "sotl-pdarts", "images", "darts", Darts(**LEARNS, **STAGES, objective="sotl", steps=2), {}
+    yield "sotl-pdarts", "images", "darts", Darts(**LEARNS, **STAGES, **sotl), {}
     yield "balenas-pdarts", "images", "darts", Balenas(**LEARNS, **STAGES), {}
     for at in ("wiring", "wiring-listed", "wiring-own", "wiring-one"):
         yield "nsa", "larger", at, StochasticArchitectures(**SMALL, auxiliary=0.1), {}
@@ -147,9 +154,9 @@ def searches() -> Iterator[tuple[str, str, str, Any, dict[str, Any]]]:
     yield "parsec", "larger", "wiring", Parsec(**LEARNS, samples=2), {}
     yield "labels-only", "larger", "wiring", SemiSupervised(**SMALL, consistency=0.0), {"labels": 6}
     genotype = str(SPACES["darts"]().architecture([1, 0, 2, 1] * 4))
-    yield "standalone", "images", "nasbench201", Standalone(**SMALL, architecture=CELL, nesterov=True), {}
+    yield "standalone", "images", "nasbench201", Standalone(**SMALL, architecture=CELL, weights={"nesterov": True}), {}
     yield "standalone", "images", "darts", Standalone(
-        **SMALL, architecture=genotype, auxiliary=0.4, drop_path=0.2, crop=1
+        **SMALL, architecture=genotype, auxiliary=0.4, drop_path=0.2, augment={"crop": 1}
     ), {}
     yield "standalone-search", "images", "darts", Standalone(**SMALL, architecture=genotype, network="search"), {}
     yield "standalone", "images", "module", Standalone(**SMALL, architecture="block=deep,inner=tanh"), {}

@@ -1,7 +1,7 @@
 """A method to copy: weights and belief learnt together from sampled architectures, on any space that has `Hard`.
 
 It climbs the bound E_q[log p(Y | X, a)] - KL(q || prior), divided by N. Weights follow its gradient at the sampled
-architectures, belief the score-function gradient, each sample judged against the mean of the samples.
+architectures, belief the score-function gradient, each sample compared with the mean of the samples.
 
 `CHANGE` marks what is yours to write. Everything else every method needs.
 """
@@ -11,54 +11,46 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from polyarch import distributed
 from polyarch.core import Feed, Info, Method, Problem, State, gradients
-from polyarch.distributions.categorical import Categorical, pad
-from polyarch.settings import at_least
+from polyarch.distributions.categorical import Categorical, gumbel_noise, pad
+from polyarch.settings import AtLeast
 from polyarch.spaces.base import Hard, Space
 from polyarch.streams import Streams
-from polyarch.training.optimisers import check_sgd, momentum_buffers, sgd
+from polyarch.training.optimisers import Sgd, momentum_buffers, sgd
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampledElbo(Method):
-    """Weights and belief from a few sampled architectures a step."""
+    """Weights and belief from a few sampled architectures per step."""
 
     name: ClassVar[str] = "sampled-elbo"  # CHANGE
     default_prior: ClassVar[str] = "uniform"
 
-    # CHANGE: a field is a setting, the text under it its help; name the source of every default. `Method` already
-    # has epochs, batch_size, evaluate_every, stop and patience.
-    samples: int = 4
-    """Architectures a step."""
-    rate: float = 0.1
-    """Learning rate of weights and belief alike."""
-    momentum: float = 0.5
-    """Of the weights' and belief's SGD."""
+    # CHANGE: a field is a setting, its annotation its bounds, the text under it its help; name the source of every
+    # default. `Method` already has epochs, batch_size, evaluate_every and stopping.
+    samples: Annotated[int, AtLeast(2)] = 4  # one sample has nothing to be compared with
+    """Architectures per step."""
+    weights: Sgd = Sgd(lr=0.1, momentum=0.5)
+    """How weights are trained, and belief alike; on the command line `weights.lr` and so on."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()  # checks the types
-        at_least("samples", self.samples, 2)  # one sample has nothing to be judged against
-        check_sgd(self.rate, self.momentum, drop_after=0)
+    def schedule(self, epoch: int) -> dict[str, float]:
+        """CHANGE: learning rates of an epoch, and what else changes with it; a step reads them from its feed."""
+        return {"lr": self.weights.lr_at(epoch, self.epochs)}
 
-    def rates(self, epoch: int) -> dict[str, float]:
-        """CHANGE: learning rates of an epoch; a step reads them from its feed."""
-        return {"rate": self.rate}
-
-    def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
+    def draw(self, problem: Problem, streams: Streams) -> dict[str, Any]:
         """CHANGE: all randomness of one repeat's next step, in fixed shapes. A step draws nothing itself."""
         return {"noise": gumbel(problem, self.samples, streams["architecture"])}
 
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """CHANGE: first weights, first belief, and all optimiser state; each with a leading axis of repeats."""
         problem.supernet.reset([s["init"] for s in streams])
-        device = problem.data["train"].y.device
-        logits = pad([torch.zeros(len(d), device=device) for d in problem.space.decisions])
+        logits = pad([torch.zeros(len(d), device=problem.device) for d in problem.space.decisions])
         logits = logits.repeat(problem.repeats, 1, 1).requires_grad_()
         state = State.of(problem.supernet, {"logits": logits})
         state.optimiser = momentum_buffers(weights=state.weights, belief=state.belief)
@@ -83,8 +75,8 @@ class SampledElbo(Method):
         moving = [*state.weights.values(), *state.belief.values()]
         found = gradients(-(fit.mean(1) + score - kl), moving)
         momenta = list(state.optimiser.values())  # made in the same order
-        sgd(moving, found, momenta, rate=feed.rates["rate"], momentum=self.momentum)
-        examples = self.samples * batch.y.shape[-1] * distributed.size()  # passed forward and backward, over all ranks
+        sgd(moving, found, momenta, lr=feed.schedule["lr"], momentum=self.weights.momentum)
+        examples = self.samples * batch.size  # passed forward and backward, over all ranks
         return Info({"objective": (fit.mean(1) - kl).detach()}, forward=examples, backward=examples)
 
     @torch.no_grad()
@@ -112,8 +104,7 @@ class SampledElbo(Method):
 def gumbel(problem: Problem, n: int, generator: torch.Generator) -> Tensor:
     """Noise [n, decisions, longest] that turns logits into samples."""
     decisions = problem.space.decisions
-    uniform = torch.rand(n, len(decisions), max(len(d) for d in decisions), generator=generator)
-    return -(-uniform.clamp_min(torch.finfo(torch.float32).tiny).log()).log()
+    return gumbel_noise((n, len(decisions), max(len(d) for d in decisions)), generator)
 
 
 def chosen(belief: Categorical, noise: Tensor) -> Tensor:

@@ -27,16 +27,17 @@ class Entry:
 
 
 _LDN = {
-    "stop": "train",
+    "stopping.split": "train",
     "epochs": 8000,
-    "patience": 500,
+    "stopping.patience": 500,
     "evaluate_every": 10,
 }  # appendix B; 8000 from the released code
 _LDN_IMAGES = {
-    "stop": "valid",
+    "stopping.split": "valid",
     "epochs": 500,
-    "patience": 30,
-    "drop_after": 30,
+    "stopping.patience": 30,
+    "weights.schedule.kind": "multistep",
+    "weights.schedule.milestones": (30,),
 }  # appendix B; validation data is ours
 
 _ONE_SHOT = "polyarch.spaces.nasbench1shot1:NasBench1Shot1"
@@ -89,16 +90,15 @@ METHODS = {
         "polyarch.methods.fixed_depth:FixedDepth", "the same as the paper trains it on images", _LDN_IMAGES
     ),
 }
-_SOTL = {"objective": "sotl", "clip": 0.0}  # the thesis's code does not clip there
-_SHORT = {"steps": 10, "batch_size": 32}  # section 4.3.1
-_EXACT = {"order": "exact", "steps": 7}
+_SOTL = {"objective.loss": "sotl", "weights.grad_clip": 0.0}  # the thesis's code does not clip there
+_SHORT = {"objective.steps": 10, "batch_size": 32}  # section 4.3.1
 _PDARTS = {
-    "progressive": "5:8:0.1,11:5:0.4,17:3:0.7",
-    "weights_only": 10,
+    "plan.stages": ((5, 8, 0.1), (11, 5, 0.4), (17, 3, 0.7)),
+    "warmup_epochs": 10,
     "epochs": 25,
     "batch_size": 96,
-    "last_rate": 0.0,
-    "belief_rate": 6e-4,
+    "weights.schedule.last_lr": 0.0,
+    "arch.lr": 6e-4,
 }  # the authors' code, as documented
 METHODS |= {
     "darts": Entry("polyarch.methods.darts:Darts", "a mixture of operations an edge, by gradient"),
@@ -109,7 +109,9 @@ METHODS |= {
     ),
     "sotl-darts": Entry("polyarch.methods.darts:Darts", "DARTS guided by the sum of training losses", _SOTL),
     "sovl-darts": Entry(
-        "polyarch.methods.darts:Darts", "DARTS guided by the sum of validation losses", {**_SOTL, "objective": "sovl"}
+        "polyarch.methods.darts:Darts",
+        "DARTS guided by the sum of validation losses",
+        {**_SOTL, "objective.loss": "sovl"},
     ),
     "sotl-darts-150": Entry(
         "polyarch.methods.darts:Darts", "the same for 150 epochs (Table 4.6)", {**_SOTL, "epochs": 150}
@@ -120,14 +122,14 @@ METHODS |= {
     "sotl-darts-exact": Entry(
         "polyarch.methods.darts:Darts",
         "the exact gradient through T = 7 steps",
-        {**_SOTL, "order": "exact", "steps": 7},
+        {**_SOTL, "objective.order": "exact", "objective.steps": 7},
     ),
     "pdarts": Entry("polyarch.methods.darts:Darts", "DARTS in stages: deeper networks, fewer operations", _PDARTS),
     "sotl-pdarts": Entry(
         "polyarch.methods.darts:Darts", "the same guided by the sum of training losses", {**_PDARTS, **_SOTL}
     ),
     "balenas-pdarts": Entry(
-        "polyarch.methods.balenas:Balenas", "BaLeNAS in the stages of P-DARTS", {**_PDARTS, "belief_rate": 3e-4}
+        "polyarch.methods.balenas:Balenas", "BaLeNAS in the stages of P-DARTS", {**_PDARTS, "arch.lr": 3e-4}
     ),
     "sotl-drnas": Entry("polyarch.methods.drnas:Drnas", "DrNAS guided by the sum of training losses", _SOTL),
     "parsec": Entry("polyarch.methods.parsec:Parsec", "a distribution over architectures by importance weights"),
@@ -156,25 +158,25 @@ METHODS |= {
     "multipath-metaprox": Entry(_ONE_SHOT_METHOD, "the same with four architectures", {**_METAPROX, "paths": 4}),
 }
 _NASBENCH201 = {
-    "stop": "never",
+    "stopping.split": "never",
     "epochs": 200,
     "batch_size": 256,
-    "rate": 0.1,
-    "nesterov": True,
-    "weight_decay": 5e-4,
-    "crop": 4,
-    "flip": True,
+    "weights.lr": 0.1,
+    "weights.nesterov": True,
+    "weights.weight_decay": 5e-4,
+    "augment.crop": 4,
+    "augment.flip": True,
 }  # the benchmark's recipe
 _DARTS = {
-    "stop": "never",
+    "stopping.split": "never",
     "epochs": 600,
     "batch_size": 96,
-    "rate": 0.025,
-    "weight_decay": 3e-4,
-    "clip": 5.0,
-    "crop": 4,
-    "flip": True,
-    "cutout": 16,
+    "weights.lr": 0.025,
+    "weights.weight_decay": 3e-4,
+    "weights.grad_clip": 5.0,
+    "augment.crop": 4,
+    "augment.flip": True,
+    "augment.cutout": 16,
     "auxiliary": 0.4,
     "drop_path": 0.2,
 }  # the evaluation protocol of the DARTS code

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -75,6 +75,10 @@ class Problem:
         """Examples of a batch over all ranks: `most`, or what the smallest of the splits has."""
         size = min(most, *(len(self.data[split]) for split in splits))
         return size - size % distributed.size()
+
+    def log_likelihood(self, output: Tensor, batch: Batch) -> Tensor:
+        """Mean log-likelihood [repeats] of a batch, over all ranks, given what a network says of it."""
+        return distributed.mean(self.likelihood.log_likelihood(output, batch.y))
 
     def passes(self, split: str, size: int = 1024) -> Iterator[Batch]:
         """All examples of a split in order, the same for every repeat."""
@@ -171,6 +175,10 @@ class Feed:
     """What else `Method.draw` drew: tensors with a leading axis of repeats, or mappings of them."""
     schedule: Mapping[str, Tensor]
     """What `Method.schedule` says of the epoch, as scalars."""
+
+    def only(self, batch: int) -> Feed:
+        """What a part sees that is about one batch alone."""
+        return replace(self, batches={name: [own[batch % len(own)]] for name, own in self.batches.items()})
 
 
 @dataclass(frozen=True)

@@ -408,8 +408,10 @@ def _read(owner: str, name: str, value: Any, kind: Any) -> Any:
     kind, _ = _bare(_optional(kind) or kind)
     if (item := _item(kind)) and isinstance(value, tuple | list):
         return tuple(_read(owner, f"{name}[{k}]", one, item) for k, one in enumerate(value))
-    if _is_part(kind) and isinstance(value, Mapping):
+    if _is_part(kind) and isinstance(value, Mapping | tuple | list):
         kinds = _kinds(kind, part=True)
+        if not isinstance(value, Mapping):  # its fields, in order
+            value = dict(zip(kinds, value, strict=False))
         for own in value:
             if own not in kinds:
                 raise unknown(f"part of {owner}.{name}", own, kinds)

@@ -37,7 +37,7 @@ def prepared(task, repeats=1, space=CELLS, **settings):
 
 def darts_step(task, alpha, **settings):
     """A state of DARTS after a first step from the same weights and batches, with `alpha` as its parameters."""
-    method = Darts(batch_size=8, belief_decay=0.0, **settings)
+    method = Darts(**settings, batch_size=8, arch={"weight_decay": 0.0})
     problem, state, feed = prepare(method, CELLS, task, standardised(task), 1)
     with torch.no_grad():
         state.belief["alpha"].copy_(alpha)
@@ -158,7 +158,7 @@ def test_contract_in_first_order(tmp_path, images):
 
 
 def test_contract_in_second_order(tmp_path, images):
-    check_method(Balenas(epochs=2, batch_size=8, order="second"), CELLS, images, tmp_path, ranks=False)
+    check_method(Balenas(epochs=2, batch_size=8, objective={"order": "second"}), CELLS, images, tmp_path, ranks=False)
 
 
 def test_a_search_tells_deviation_and_gap(tmp_path, images):

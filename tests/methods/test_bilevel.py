@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from polyarch.methods.sharing import loss
 from torch import nn
 
 import polyarch as pa
@@ -16,7 +17,6 @@ from polyarch.distributions import Categorical
 from polyarch.distributions.categorical import pad
 from polyarch.methods import Darts, Drnas, Gdas
 from polyarch.methods.bilevel import mixed_product
-from polyarch.methods.sharing import loss
 from polyarch.spaces import ModuleSpace
 from polyarch.streams import Streams
 from polyarch.training.augment import Augment
@@ -186,7 +186,7 @@ def found_slopes(state):
 @pytest.mark.parametrize("settings", [{"clip": 0.5}, {"nesterov": True, "weight_decay": 0.1}])
 def test_first_order_belief_moves_first_and_weights_see_it(vectors, settings):
     """Three steps of both optimisers; a rate of belief at which it matters which is first."""
-    method = Darts(batch_size=8, belief_rate=0.3, rate=0.2, **settings)
+    method = Darts(**settings, batch_size=8, arch={"lr": 0.3}, weights={"lr": 0.2})
     problem, state, feed = prepared(method, vectors, repeats=2)
     hands = [ByHand(method, state, repeat) for repeat in range(2)]
     for _ in range(3):
@@ -215,7 +215,12 @@ def unrolled_exactly(hand, train, search):
 
 
 def test_second_order_agrees_with_exact_differentiation(vectors):
-    method = Darts(order="second", batch_size=8, rate=0.05, weight_decay=0.05, belief_decay=0.0)
+    method = Darts(
+        objective={"order": "second"},
+        batch_size=8,
+        weights={"lr": 0.05, "weight_decay": 0.05},
+        arch={"weight_decay": 0.0},
+    )
     problem, state, feed = prepared(method, vectors, repeats=2)
     roll(state)
     hands = [ByHand(method, state, repeat) for repeat in range(2)]
@@ -230,7 +235,7 @@ def test_second_order_agrees_with_exact_differentiation(vectors):
 
 def test_second_order_leaves_no_trace(vectors):
     """Weights, statistics and momentum are, bit by bit, those of one training step under the new belief."""
-    method = Darts(order="second", batch_size=8, rate=0.3, belief_rate=0.1)
+    method = Darts(objective={"order": "second"}, batch_size=8, weights={"lr": 0.3}, arch={"lr": 0.1})
     problem, state, feed = prepared(method, vectors, repeats=2)
     roll(state)
     copied, kept = copy.deepcopy((problem, state))
@@ -265,7 +270,7 @@ def test_the_mixed_product_of_any_direction(scale):
 
 
 def test_sotl_of_one_step_is_the_training_loss(vectors):
-    method = Darts(objective="sotl", steps=1, batch_size=8, belief_decay=0.0)
+    method = Darts(objective={"loss": "sotl", "steps": 1}, batch_size=8, arch={"weight_decay": 0.0})
     problem, state, feed = prepared(method, vectors)
     hand = ByHand(method, state, 0)
     method.step(problem, state, feed)
@@ -278,7 +283,10 @@ def test_sotl_of_one_step_is_the_training_loss(vectors):
 def test_a_roll_out_is_undone_and_made_again(vectors, objective, restore):
     """Algorithm 3, twice: slopes are summed over three steps, and the same steps are then made under the new belief."""
     method = Darts(
-        objective=objective, steps=3, restore=restore, batch_size=8, rate=0.2, belief_rate=0.3, belief_decay=0.0
+        objective={"loss": objective, "steps": 3, "restore": restore},
+        batch_size=8,
+        weights={"lr": 0.2},
+        arch={"lr": 0.3, "weight_decay": 0.0},
     )
     problem, state, feed = prepared(method, vectors, repeats=2)
     roll(state)
@@ -311,14 +319,14 @@ def test_a_roll_out_is_undone_and_made_again(vectors, objective, restore):
 
 def test_statistics_are_put_back_too(vectors):
     """After a step they are those of T training passes under the new belief, and not of twice as many."""
-    method = Darts(objective="sotl", steps=3, batch_size=8, belief_rate=0.3)
+    method = Darts(objective={"loss": "sotl", "steps": 3}, batch_size=8, arch={"lr": 0.3})
     problem, state, feed = prepared(method, vectors)
     method.step(problem, state, feed)
     assert state.buffers["network.norm.num_batches_tracked"].tolist() == [3]
 
 
 def test_a_roll_out_longer_than_an_epoch(vectors, capsys):
-    method = Darts(objective="sotl", steps=5, batch_size=8)
+    method = Darts(objective={"loss": "sotl", "steps": 5}, batch_size=8)
     _, _, feed = prepared(method, vectors)
     assert len(feed.batches["train"]) == 3
     assert capsys.readouterr().err == "polyarch: an epoch has 3 batches: its last roll-out has 3 steps, not 5\n"
@@ -329,7 +337,9 @@ def test_a_roll_out_longer_than_an_epoch(vectors, capsys):
 
 def test_the_last_roll_out_takes_what_is_left_of_an_epoch(tmp_path, vectors, capsys):
     """Three batches an epoch with T = 2: one roll-out of two steps and one of one, as by hand."""
-    method = Darts(objective="sotl", steps=2, batch_size=8, epochs=1, belief_rate=0.3, rate=0.2)
+    method = Darts(
+        objective={"loss": "sotl", "steps": 2}, batch_size=8, epochs=1, arch={"lr": 0.3}, weights={"lr": 0.2}
+    )
     problem, state, _ = prepared(method, vectors)
     hand = ByHand(method, state, 0)
     streams = [Streams(3)]
@@ -359,7 +369,9 @@ def test_the_last_roll_out_takes_what_is_left_of_an_epoch(tmp_path, vectors, cap
 
 def test_belief_rests_while_weights_are_trained_alone(vectors):
     for objective in ("valid", "sotl", "sovl"):
-        method = Darts(objective=objective, steps=2, batch_size=8, epochs=2, weights_only=1, belief_rate=0.3)
+        method = Darts(
+            objective={"loss": objective, "steps": 2}, batch_size=8, epochs=2, warmup_epochs=1, arch={"lr": 0.3}
+        )
         problem, state, _ = prepared(method, vectors)
         loop = Loop(method, problem, state, [Streams(0)], Progress(), 2)
         before = {name: value.detach().clone() for name, value in state.tensors().items()}
@@ -384,7 +396,7 @@ def test_the_exact_gradient_is_that_of_the_sum_of_losses(vectors, nesterov):
         "batch_size": 8,
         "belief_decay": 0,
     }
-    method = Darts(objective="sotl", order="exact", steps=3, **settings)
+    method = Darts(**settings, objective={"loss": "sotl", "order": "exact", "steps": 3})
     problem, state, feed = prepared(method, vectors, repeats=2)
     roll(state)
     hands = [ByHand(method, state, repeat) for repeat in range(2)]
@@ -415,7 +427,7 @@ def test_the_exact_gradient_is_that_of_the_sum_of_losses(vectors, nesterov):
 
 
 def test_it_is_said_once(tmp_path, vectors, capsys):
-    method = Darts(objective="sotl", steps=5, batch_size=8, epochs=2)
+    method = Darts(objective={"loss": "sotl", "steps": 5}, batch_size=8, epochs=2)
     pa.search(SMALL, vectors, method, out=tmp_path / "run", repeats=2)
     assert capsys.readouterr().err.count("last roll-out has 3 steps") == 1
 
@@ -437,7 +449,7 @@ PEAKED = Categorical(SMALL.decisions, pad([torch.tensor([0.0, 3.0]), torch.tenso
 )
 def test_what_a_prior_adds(vectors, settings, share):
     """Its expected logarithm, spread over the examples that judge; a uniform one nothing."""
-    method = Darts(batch_size=8, belief_decay=0.0, **settings)
+    method = Darts(**settings, batch_size=8, arch={"weight_decay": 0.0})
     slopes = []
     for prior in (None, PEAKED):
         problem, state, feed = prepared(method, vectors, prior=prior)
@@ -499,7 +511,7 @@ def test_every_batch_is_changed_by_its_own_draws(images, settings):
 
 def test_vectors_cannot_be_mirrored(tmp_path, vectors):
     with pytest.raises(PolyarchError, match="augmentation needs images"):
-        pa.search(SMALL, vectors, Darts(flip=True), out=tmp_path / "run")
+        pa.search(SMALL, vectors, Darts(augment={"flip": True}), out=tmp_path / "run")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -539,13 +551,13 @@ def test_settings_that_make_no_sense(kind, settings, says):
 def test_without_validation_data(tmp_path, image_file, objective):
     task = pa.data.load(image_file, valid=0, test=0)
     with pytest.raises(PolyarchError, match="set valid"):
-        pa.search(CELLS, task, Darts(objective=objective), out=tmp_path / "run")
+        pa.search(CELLS, task, Darts(objective={"loss": objective}), out=tmp_path / "run")
     assert not (tmp_path / "run").exists(), "before any training"
 
 
 def test_sotl_needs_no_validation_data(tmp_path, image_file):
     task = pa.data.load(image_file, valid=0, test=0)
-    method = Darts(objective="sotl", steps=2, epochs=1, batch_size=20)
+    method = Darts(objective={"loss": "sotl", "steps": 2}, epochs=1, batch_size=20)
     run = pa.search(CELLS, task, method, out=tmp_path / "run")
     assert "valid" not in run.history()[0]
     assert run.history()[0]["forward"] == 80, "40 examples, each passed in the roll-out and again"

@@ -93,7 +93,7 @@ def test_the_temperature_falls_linearly():
 
 def test_operations_that_were_not_drawn_stay(vectors):
     """A step moves the weights of one option an edge, that of the last pass; it draws anew for either batch."""
-    method = Gdas(batch_size=8, weight_decay=0.0)
+    method = Gdas(batch_size=8, weights={"weight_decay": 0.0})
     problem, state, feed = prepare(method, RAGGED, vectors, standardised(vectors), repeats=3)
     before = {name: value.detach().clone() for name, value in state.weights.items()}
     method.step(problem, state, feed)

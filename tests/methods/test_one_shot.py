@@ -5,12 +5,12 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from polyarch.methods.sharing import loss
 
 import polyarch as pa
 from polyarch import PolyarchError
 from polyarch.core import gradients
 from polyarch.methods import OneShot
-from polyarch.methods.sharing import loss
 from polyarch.spaces.base import Hard
 from polyarch.testing import check_method
 from polyarch.training.rehearsal import prepare, standardised
@@ -46,7 +46,7 @@ def test_one_path_is_single_path(images, recipe):
     single = OneShot(**recipe)
     assert_equal_steps(single, OneShot(paths=1, inner_steps=1, proximal=3.0, **recipe), images)
     nearly = 1 - 1e-9  # takes the general way: start, end, and towards it
-    assert_equal_steps(single, OneShot(outer_rate=nearly, **recipe), images)
+    assert_equal_steps(single, OneShot(**recipe, outer_lr=nearly), images)
 
 
 def test_metaprox_without_lambda_is_reptile(images):
@@ -87,7 +87,7 @@ def test_the_update_of_reptile_is_the_first_order_gradient_of_the_sum_of_losses(
 @pytest.mark.parametrize(("paths", "steps", "proximal", "outer"), [(4, 1, 0, 1), (3, 4, 2.0, 1), (2, 3, 2.0, 0.3)])
 def test_paths_are_averaged(images, paths, steps, proximal, outer):
     """Each from the same start; w moves towards the mean of the ends."""
-    method = OneShot(paths=paths, inner_steps=steps, proximal=float(proximal), outer_rate=float(outer), **PLAIN)
+    method = OneShot(**PLAIN, paths=paths, inner_steps=steps, proximal=float(proximal), outer_lr=float(outer))
     problem, state, before, feed = stepped(method, images)
     after = [value.detach().clone() for value in state.weights.values()]
     choices, batch = method._paths(problem, state, feed), method.batch(problem, feed, "train")
@@ -98,7 +98,7 @@ def test_paths_are_averaged(images, paths, steps, proximal, outer):
 
 def test_the_mean_of_paths_is_one_step_of_the_mean_gradient(images):
     """With momentum as well: one step is linear in the gradient."""
-    method = OneShot(paths=3, batch_size=8, clip=0.0)
+    method = OneShot(paths=3, batch_size=8, weights={"grad_clip": 0.0})
     problem, state, before, feed = stepped(method, images)
     momenta = {name: value.clone() for name, value in state.optimiser.items()}
     choices, batch = method._paths(problem, state, feed), method.batch(problem, feed, "train")

@@ -62,7 +62,7 @@ def loop_of(method, problem):
 def errors_of_the_estimates(task, samples, repeats=400):
     """How far the mean of many estimates is from the gradients of Eq. 3, by enumeration: of belief, and of weights."""
     # A first step of many repeats, alike but for what they draw; prepare() trains and searches on the same batch.
-    method = Parsec(samples=samples, batch_size=8, clip=0.0, weight_decay=0.0)
+    method = Parsec(samples=samples, batch_size=8, weights={"grad_clip": 0.0, "weight_decay": 0.0})
     problem, state, feed = prepare(method, Lines(), task, standardised(task), repeats)
     [batch] = feed.batches["search"]
     with torch.no_grad():
@@ -97,7 +97,7 @@ def test_weights_are_of_whole_batches_and_safe_for_any_fit():
 def test_the_batch_size_as_temperature_weighs_by_the_mean(line):
     """With temperature 1 omega is a ratio of products over the batch, with the batch size of geometric means."""
     for temperature, power in ((1.0, 1.0), (8.0, 1 / 8)):
-        method = Parsec(samples=3, batch_size=8, temperature=temperature, belief_rate=0.0)
+        method = Parsec(samples=3, batch_size=8, temperature=temperature, arch={"lr": 0.0})
         problem, state, feed = prepare(method, Lines(), line, standardised(line), repeats=1)
         [batch] = feed.batches["search"]
         choices = sampled(method, problem, state, feed)[0]
@@ -145,7 +145,7 @@ def test_samples_come_from_belief(line):
 @pytest.mark.parametrize("samples", [1, 3])
 def test_a_step_is_plain_sgd_on_the_sampled_networks(images, samples):
     """The same samples, by the same omega, move weights and belief (Algorithm 1); one sample is ordinary training."""
-    method = Parsec(samples=samples, batch_size=8, clip=1.0, temperature=4.0)
+    method = Parsec(samples=samples, batch_size=8, weights={"grad_clip": 1.0}, temperature=4.0)
     problem = problem_of(images, CELLS)
     loop = loop_of(method, problem)
     state, loop.batches.counts = loop.state, [1]
@@ -278,7 +278,7 @@ def test_both_forms_learn_the_same(images):
 
 def test_it_finds_the_line(tmp_path, line):
     """Belief ends at the line that fits search data best by enumeration, the offset being learnt meanwhile."""
-    method = Parsec(epochs=150, samples=8, batch_size=8, temperature=2.0, rate=0.05)
+    method = Parsec(epochs=150, samples=8, batch_size=8, temperature=2.0, weights={"lr": 0.05})
     run = pa.search(Lines(), line, method, out=tmp_path / "run")
     problem = problem_of(line, Lines())
     problem.supernet.load_state_dict(run.supernet().state_dict())

@@ -39,7 +39,7 @@ def images(tmp_path_factory):
 
 def test_the_papers_stages():
     assert parts(PAPER) == (Part(5, 8, 0.1), Part(11, 5, 0.4), Part(17, 3, 0.7))
-    found = Darts(progressive=PAPER, epochs=25, weights_only=10).stages(SPACE)
+    found = Darts(plan={"stages": PAPER}, epochs=25, warmup_epochs=10).stages(SPACE)
     assert [(stage.space.layers, stage.epochs) for stage in found] == [(5, 25), (11, 25), (17, 25)]
     assert {stage.space.skip_limit for stage in found} == {2}
     assert Darts().stages(SPACE) == (Stage(SPACE, 50),)
@@ -80,7 +80,7 @@ def test_dropout_fades():
 )
 def test_stages_that_make_no_sense(text, says):
     with pytest.raises(PolyarchError, match=says) as error:
-        Darts(progressive=text)
+        Darts(plan={"stages": text})
     assert "\n" not in str(error.value)
 
 
@@ -254,7 +254,7 @@ def test_every_belief_runs_in_stages(tmp_path, images, kind):
     ("method", "ranks"),
     [
         (Darts(**SHORTER), True),
-        (Darts(objective="sotl", steps=2, **SHORTER), False),
+        (Darts(**SHORTER, objective={"loss": "sotl", "steps": 2}), False),
         (Balenas(**SHORTER), False),
     ],
     ids=["pdarts", "sotl-pdarts", "balenas"],

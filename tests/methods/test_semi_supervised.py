@@ -105,7 +105,7 @@ def trained_by_hand(images, method, steps):
 
 @pytest.mark.parametrize("consistency", [20.0, 0.0])
 def test_steps_are_those_of_a_plain_computation(images, consistency):
-    method = SemiSupervised(consistency=consistency, epochs=1, batch_size=8, crop=1, flip=True)
+    method = SemiSupervised(consistency=consistency, epochs=1, batch_size=8, augment={"crop": 1, "flip": True})
     expected = trained_by_hand(images, method, 5)
     problem, state, feed = of(images, method, LISTED)
     for _ in range(5):  # the weight rises for three of them
@@ -118,10 +118,10 @@ def test_steps_are_those_of_a_plain_computation(images, consistency):
 
 
 def test_both_passes_have_draws_of_their_own(images):
-    drawn = of(images, SemiSupervised(**QUICK, crop=1), LISTED)[2].draws
+    drawn = of(images, SemiSupervised(**QUICK, augment={"crop": 1}), LISTED)[2].draws
     for name in ("train:uniform", "unlabelled:uniform", "train:augment_crop", "unlabelled:augment_crop"):
         assert not torch.equal(drawn[f"0/{name}"], drawn[f"1/{name}"])
-    alone = of(images, SemiSupervised(**QUICK, crop=1, consistency=0.0), LISTED)[2].draws
+    alone = of(images, SemiSupervised(**QUICK, augment={"crop": 1}, consistency=0.0), LISTED)[2].draws
     assert not any(name.startswith("1/") for name in alone)
 
 
@@ -186,7 +186,7 @@ def test_half_of_a_batch_is_labelled_unless_there_are_too_few(images):
 
 @pytest.mark.parametrize(("space", "ranks"), [(LISTED, True), (Wiring(**SMALL), False)])
 def test_contract(tmp_path, images, space, ranks):
-    check_method(SemiSupervised(**QUICK, crop=1), space, images, tmp_path, ranks=ranks, labels=12)
+    check_method(SemiSupervised(**QUICK, augment={"crop": 1}), space, images, tmp_path, ranks=ranks, labels=12)
 
 
 def test_contract_from_labels_alone(tmp_path, images):
@@ -249,7 +249,7 @@ def test_runs_of_earlier_versions_have_all_labels(tmp_path, images):
 def test_few_labels_and_many_examples_teach_digits(tmp_path):
     task = pa.data.load("digits")
     space = Wiring(stages=2, nodes=2, channels=8, listed=3)
-    method = SemiSupervised(epochs=4, batch_size=64, crop=1)
+    method = SemiSupervised(epochs=4, batch_size=64, augment={"crop": 1})
     run = pa.search(space, task, method, out=tmp_path / "run", labels=100, device="cpu")
     assert run.result["metrics"]["test"]["accuracy"] > 0.4  # guessing is 0.1; 0.59 was seen
 

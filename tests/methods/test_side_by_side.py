@@ -22,7 +22,7 @@ def images(tmp_path_factory):
 
 
 def loop_of(architectures, task, seeds):
-    method = SideBySide(tuple(architectures), epochs=2, batch_size=8, stop="never")
+    method = SideBySide(tuple(architectures), epochs=2, batch_size=8, stopping={"split": "never"})
     space = method.stages(CELLS)[0].space
     data = {"train": task.train, "valid": task.valid}
     problem = Problem(

@@ -65,13 +65,25 @@ def extracted(problem):
 
 
 def test_contract_on_cells(tmp_path, images):
-    method = Standalone(architecture=CELL, epochs=2, batch_size=8, crop=1, flip=True, cutout=3, clip=5.0, nesterov=True)
+    method = Standalone(
+        architecture=CELL,
+        epochs=2,
+        batch_size=8,
+        augment={"crop": 1, "flip": True, "cutout": 3},
+        weights={"grad_clip": 5.0, "nesterov": True},
+    )
     check_method(method, CELLS, images, tmp_path)
 
 
 def test_contract_on_darts(tmp_path, images):
     method = Standalone(
-        architecture=GENOTYPE, epochs=2, batch_size=12, flip=True, auxiliary=0.4, drop_path=0.3, stop="never"
+        architecture=GENOTYPE,
+        epochs=2,
+        batch_size=12,
+        augment={"flip": True},
+        auxiliary=0.4,
+        drop_path=0.3,
+        stopping={"split": "never"},
     )
     check_method(method, DARTS, images, tmp_path, ranks=False)
 
@@ -83,7 +95,11 @@ def test_contract_on_darts(tmp_path, images):
 def test_it_is_a_plain_training_loop(images):
     """Six steps over two epochs, with batch norm, in double precision; written with torch alone."""
     method = Standalone(
-        architecture=CELL, epochs=2, batch_size=8, rate=0.1, nesterov=True, weight_decay=0.01, clip=0.5, stop="never"
+        architecture=CELL,
+        epochs=2,
+        batch_size=8,
+        weights={"lr": 0.1, "nesterov": True, "weight_decay": 0.01, "grad_clip": 0.5},
+        stopping={"split": "never"},
     )
     loop, network = loop_of(method, CELLS, images, torch.float64)
     assert len(loop.batches.counts) == 3
@@ -122,7 +138,9 @@ def test_a_repeat_is_trained_on_its_own(images):
 
 
 def test_the_auxiliary_tower_is_added_by_its_weight(images):
-    method = Standalone(architecture=GENOTYPE, batch_size=12, rate=1.0, momentum=0.0, weight_decay=0.0, auxiliary=0.4)
+    method = Standalone(
+        architecture=GENOTYPE, batch_size=12, weights={"lr": 1.0, "momentum": 0.0, "weight_decay": 0.0}, auxiliary=0.4
+    )
     problem, state, feed = prepare(method, DARTS, images, standardised(images), repeats=1)
     network = extracted(problem).train()
     [batch] = feed.batches["train"]
@@ -268,7 +286,7 @@ def test_training_starts_at_the_network_that_the_search_gives(tmp_path, images, 
 
 
 def test_inherited_weights_are_trained_further(tmp_path, images, searched):
-    method = Standalone(architecture=str(searched.architecture), network="search", epochs=1, rate=1e-3)
+    method = Standalone(architecture=str(searched.architecture), network="search", epochs=1, weights={"lr": 1e-3})
     run = pa.search(CELLS, images, method, out=tmp_path / "run", inherit=searched.folder)
     before, after = (r.model().state_dict()["1.head.weight"] for r in (searched, run))
     assert 0 < (after - before).abs().max() < 0.05

@@ -85,7 +85,7 @@ def test_the_mean_of_eq_2_over_all_minibatches_is_eq_1(spirals):
 
 
 def test_one_step_is_sgd_on_the_bound_divided_by_n(spirals):
-    method = VariationalDepth(momentum=0.5, rate=0.1)
+    method = VariationalDepth(weights={"momentum": 0.5, "lr": 0.1})
     problem, state, feed = prepare(method, SPACE, spirals, standardised(spirals), repeats=1)
     reference = [p.detach().clone().requires_grad_() for p in (*state.weights.values(), *state.belief.values())]
     optimiser = torch.optim.SGD(reference, lr=0.1, momentum=0.5)
@@ -116,7 +116,7 @@ def test_one_step_is_sgd_on_the_bound_divided_by_n(spirals):
 def test_belief_may_learn_at_a_rate_of_its_own(spirals):
     states = {}
     for belief_rate in (0.0, 0.1, 0.4):
-        method = VariationalDepth(rate=0.1, momentum=0.0, belief_rate=belief_rate)
+        method = VariationalDepth(weights={"lr": 0.1, "momentum": 0.0}, arch={"lr": belief_rate})
         problem, state, feed = prepare(method, SPACE, spirals, standardised(spirals), repeats=1)
         method.step(problem, state, feed)
         states[belief_rate] = state
@@ -165,7 +165,7 @@ def test_contract_on_vectors(tmp_path, spirals, update):
 def test_contract_on_images(tmp_path):
     task = pa.data.load("digits", test=0.5, valid=0.2)
     space = pa.spaces.ResidualDepth(max_depth=2, width=8)
-    check_method(VariationalDepth(epochs=2, batch_size=64, rate=0.01), space, task, tmp_path)
+    check_method(VariationalDepth(epochs=2, batch_size=64, weights={"lr": 0.01}), space, task, tmp_path)
 
 
 def test_contract_of_fixed_depth(tmp_path, spirals):
@@ -191,7 +191,9 @@ def test_fixed_depth_refuses_a_depth_beyond_the_space(tmp_path, spirals):
 def test_it_learns_the_spirals(tmp_path):
     task = pa.data.load("spirals", noise=0.2, noise_kind="uniform")
     space = pa.spaces.ResidualDepth(max_depth=10)
-    run = pa.search(space, task, VariationalDepth(epochs=400, evaluate_every=20, stop="train"), out=tmp_path / "run")
+    run = pa.search(
+        space, task, VariationalDepth(epochs=400, evaluate_every=20, stopping={"split": "train"}), out=tmp_path / "run"
+    )
     assert run.result["metrics"]["test_ensemble"]["accuracy"] > 0.95
     history = run.history()
     assert history[-1]["train"]["elbo"] > history[0]["train"]["elbo"]
@@ -209,7 +211,9 @@ def test_the_mixture_is_of_probabilities_not_of_logits(tmp_path, spirals):
 
 
 def test_early_stopping_keeps_the_best_state(tmp_path, spirals):
-    method = VariationalDepth(epochs=200, patience=20, evaluate_every=5, stop="train", rate=0.5)
+    method = VariationalDepth(
+        epochs=200, stopping={"patience": 20, "split": "train"}, evaluate_every=5, weights={"lr": 0.5}
+    )
     run = pa.search(SPACE, spirals, method, out=tmp_path / "run")
     history = run.history()
     best = max(history, key=lambda line: line["train"]["objective"])

@@ -101,7 +101,7 @@ def images():
 @pytest.fixture(scope="session")
 def quick_cells(home, images):
     space = pa.spaces.NasBench201(channels=2, cells=1)
-    method = pa.methods.Darts(epochs=6, batch_size=8, belief_rate=0.3)
+    method = pa.methods.Darts(epochs=6, batch_size=8, arch={"lr": 0.3})
     return made(home / "quick", space, images, method)
 
 
@@ -114,14 +114,14 @@ def staged(home, quick_cells):
 def parents(home, images):
     """Belief about simplices that architectures are read out of."""
     space = pa.spaces.NasBench1Shot1(channels=2, cells=1)
-    return made(home / "parents", space, images, pa.methods.Darts(epochs=2, batch_size=8, belief_rate=0.3))
+    return made(home / "parents", space, images, pa.methods.Darts(epochs=2, batch_size=8, arch={"lr": 0.3}))
 
 
 @pytest.fixture(scope="session")
 def pairs(home, images):
     """Sixteen decisions of up to 35 options."""
     space = pa.spaces.Darts(layers=2, channels=2)
-    return made(home / "pairs", space, images, pa.methods.Parsec(epochs=3, batch_size=8, samples=1, belief_rate=0.3))
+    return made(home / "pairs", space, images, pa.methods.Parsec(epochs=3, batch_size=8, samples=1, arch={"lr": 0.3}))
 
 
 @pytest.fixture(scope="session")

@@ -158,7 +158,7 @@ def test_settings_that_a_class_no_longer_has(tmp_path, task):
 
 
 def test_repeats_that_stop_early_keep_their_own_lines(tmp_path, task):
-    method = pa.methods.VariationalDepth(epochs=40, batch_size=20, patience=2)
+    method = pa.methods.VariationalDepth(epochs=40, batch_size=20, stopping={"patience": 2})
     search(SPACE, task, method, out=tmp_path / "run", repeats=4, device="cpu")
     lengths = []
     for run in open_repeats(tmp_path / "run"):
@@ -260,7 +260,7 @@ def test_metrics_are_on_the_disk_before_the_checkpoint_that_counts_on_them(tmp_p
 
 
 def test_of_two_resumes_at_once_one_goes_on(tmp_path, task):
-    method = pa.methods.VariationalDepth(epochs=400, batch_size=20, stop="never")
+    method = pa.methods.VariationalDepth(epochs=400, batch_size=20, stopping={"split": "never"})
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         search(SPACE, task, method, out=out, device="cpu", watch=stop_after(2), checkpoint_seconds=0)

@@ -22,7 +22,7 @@ def task():
 
 @pytest.fixture(scope="module")
 def run(task, tmp_path_factory):
-    method = pa.methods.Parsec(epochs=2, samples=2, batch_size=10, belief_rate=0.5)
+    method = pa.methods.Parsec(epochs=2, samples=2, batch_size=10, arch={"lr": 0.5})
     space = pa.spaces.NasBench201(channels=2, cells=1)
     return pa.search(space, task, method, out=tmp_path_factory.mktemp("sampling") / "run", device="cpu")
 

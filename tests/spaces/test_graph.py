@@ -1,4 +1,5 @@
 from polyarch.methods.sharing import collapse
+
 from polyarch.spaces import Darts, NasBench201
 from polyarch.spaces.graph import Edge, Graph, Node
 

@@ -64,7 +64,7 @@ def test_a_full_batch_is_never_copied(task):
 
 
 def test_every_repeat_stops_by_itself_and_keeps_its_own_best(task):
-    method = VariationalDepth(epochs=300, patience=10, rate=1.0, stop="train")
+    method = VariationalDepth(epochs=300, stopping={"patience": 10, "split": "train"}, weights={"lr": 1.0})
     together = loop_of(task, method, repeats=3)
     while not together.progress.finished(method.epochs):
         together.epoch()
@@ -78,7 +78,7 @@ def test_every_repeat_stops_by_itself_and_keeps_its_own_best(task):
 
 
 def test_never_stopping_keeps_the_last_state(task):
-    method = VariationalDepth(epochs=6, stop="never", rate=1.0)
+    method = VariationalDepth(epochs=6, stopping={"split": "never"}, weights={"lr": 1.0})
     loop = loop_of(task, method)
     while not loop.progress.finished(method.epochs):
         loop.epoch()
@@ -88,7 +88,7 @@ def test_never_stopping_keeps_the_last_state(task):
 
 
 def test_a_diverged_search_says_so(task):
-    method = FixedDepth(epochs=50, rate=1e20)
+    method = FixedDepth(epochs=50, weights={"lr": 1e20})
     loop = loop_of(task, method)
     with pytest.raises(Diverged, match="diverged"):
         list(iter(loop.epoch, "never"))

@@ -14,7 +14,7 @@ import typer
 from polyarch.cli.options import Json, Set
 
 if TYPE_CHECKING:
-    from polyarch.methods.base import Method
+    from polyarch.core import Method
     from polyarch.methods.fixed_depth import FixedDepth
     from polyarch.runs.config import Config
     from polyarch.spaces.base import Space
@@ -185,9 +185,9 @@ def _depths(text: str) -> list[int]:
 def _baselines(depths: list[int], space: Space, search: Method) -> list[FixedDepth]:
     """Networks of fixed depth under the same training as a search; checked before anything is trained."""
     from polyarch.methods.fixed_depth import FixedDepth
-    from polyarch.settings import dotted, make, settings_of
+    from polyarch.settings import dotted, make, plain, settings_of
 
-    training = dotted(type(search), search.settings())
+    training = dotted(type(search), plain(search))
     shared = {name: value for name, value in training.items() if name in settings_of(FixedDepth)}
     methods = [make(FixedDepth, {**shared, "depth": depth}) for depth in depths]
     for method in methods:

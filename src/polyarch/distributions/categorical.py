@@ -28,6 +28,12 @@ def masked(logits: Tensor, decisions: Sequence[Decision]) -> Tensor:
     return logits.masked_fill(~exists, -torch.inf)
 
 
+def gumbel_noise(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    """Standard Gumbel noise: added to log-probabilities, the largest is a draw of the categorical."""
+    uniform = torch.rand(tuple(shape), generator=generator).clamp_min(torch.finfo(torch.float32).tiny)
+    return -(-uniform.log()).log()
+
+
 @dataclass(frozen=True, eq=False)
 class Categorical(Distribution):
     """A product of categoricals, one a decision.
@@ -91,9 +97,8 @@ class Categorical(Distribution):
     def relax(self, n: int, generator: torch.Generator, temperature: float) -> tuple[Tensor, ...]:
         """Gumbel-softmax draws."""
         self._single("relax")
-        uniform = torch.rand(n, *self.logits.shape, generator=generator).clamp_min(torch.finfo(torch.float32).tiny)
-        gumbel = -(-uniform.log()).log()
-        soft = ((self.log_probs + gumbel.to(self.logits)) / temperature).softmax(-1)
+        gumbel = gumbel_noise((n, *self.logits.shape), generator).to(self.logits)
+        soft = ((self.log_probs + gumbel) / temperature).softmax(-1)
         return tuple(soft[:, k, : len(d)] for k, d in enumerate(self.decisions))
 
     def repeat(self, index: int) -> Categorical:

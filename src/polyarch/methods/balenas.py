@@ -1,4 +1,4 @@
-"""BaLeNAS: Gaussian belief about architecture parameters, learnt by natural-gradient variational inference.
+"""BaLeNAS (Zhang et al. 2022): Gaussian belief about architecture parameters, learnt by natural gradients.
 
 Every edge mixes operations by the softmax of alpha ~ N(mean, deviation^2). Belief minimises the expected validation
 loss and the distance to a prior N(0, 1 / delta) (Eqs. 9 and 10), by gradients at drawn alpha; weights are trained at
@@ -13,14 +13,15 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from polyarch.core import Feed, Problem, State
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.gaussian import GaussianLogits
 from polyarch.distributions.reading import belief_over
 from polyarch.errors import PolyarchError
-from polyarch.methods.bilevel import Bilevel, Gradients, by_simplex, first_logits, noise_of, open_logits
-from polyarch.settings import at_least, positive
+from polyarch.methods.bilevel import Bilevel, Gradients, by_simplex, first_logits, logits_shape, noise_of, open_logits
+from polyarch.settings import Count, NonNegative, Positive, PositiveFloat, Share, at_least
 from polyarch.spaces.base import Soft, Space
 from polyarch.streams import Streams
 from polyarch.training.natural import (
@@ -35,77 +36,86 @@ from polyarch.training.natural import (
 
 
 @dataclass(frozen=True, kw_only=True)
+class NaturalGradient:
+    """How belief moves."""
+
+    update: Literal["vadam", "printed", "bayes-by-backprop", "von", "vprop"] = "vadam"
+    """Variational Adam as in its library (`vadam`) or as `printed` (Eqs. 17 and 18), Eq. 7 (`bayes-by-backprop`),
+    Eqs. 13 and 14 (`von`), or Eqs. 13 and 15 (`vprop`)."""
+    lr: NonNegative = 3e-4
+    """Learning rate of the mean; as printed also that of the curvature s, and of `bayes-by-backprop` that of both
+    parameters (the paper's code)."""
+    beta1: Share = 0.5
+    """Of `vadam` the decay of the mean gradient, of `printed` the momentum gamma (the paper's code)."""
+    beta2: Share = 0.999
+    """Of `vadam`, the decay of the curvature s (the paper's code)."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Balenas(Bilevel):
-    """Learns a Gaussian an architecture parameter; its mean is read out."""
+    """Learns one Gaussian per architecture parameter; its mean is read out."""
 
     name: ClassVar[str] = "balenas"
 
-    update: Literal["vadam", "printed", "bayes-by-backprop", "von", "vprop"] = "vadam"
-    """How belief moves: variational Adam as in its library (`vadam`) or as `printed` (Eqs. 17 and 18), Eq. 7
-    (`bayes-by-backprop`), Eqs. 13 and 14 (`von`), or Eqs. 13 and 15 (`vprop`)."""
-    samples: int = 1
+    arch: NaturalGradient = NaturalGradient()
+    """How belief moves."""
+    samples: Positive = 1
     """How many alpha are drawn for one gradient of belief (the paper's code)."""
-    prior_precision: float = 1.0
+    prior_precision: PositiveFloat = 1.0
     """delta, the precision of the Gaussian prior around 0 (the library)."""
-    data_size: int = 25_000
+    data_size: Count = 25_000
     """N, the number of examples that the prior is weighed against (the paper's code: half of CIFAR-10); 0 is the number
     of validation examples, which on small data selects skips (docs/results/balenas.md)."""
-    initial_precision: float = 1.0
+    initial_precision: PositiveFloat = 1.0
     """1 / deviation^2 before the first step, at least the prior's (the library)."""
-    belief_rate: float = 3e-4
-    """Learning rate of the mean; as printed also that of the curvature s, and of `bayes-by-backprop` that of both
-    parameters (the paper's code)."""
-    beta1: float = 0.5
-    """Of `vadam` the decay of the mean gradient, of `printed` the momentum gamma (the paper's code)."""
-    beta2: float = 0.999
-    """Of `vadam`, the decay of the curvature s (the paper's code)."""
-    belief_decay: float = 0.0
-    """Always 0; `prior_precision` takes its place."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive(self, "samples")
-        at_least("data_size", self.data_size, 0)
-        if self.objective != "valid":
-            raise PolyarchError(f"balenas has objective=valid alone, not {self.objective}: Eq. 9 is of validation data")
-        if self.belief_decay:
-            raise PolyarchError(f"belief_decay is {self.belief_decay}; balenas has prior_precision in its place")
-        if not self.prior_precision > 0:
-            raise PolyarchError(f"prior_precision must be positive, not {self.prior_precision}")
+        if self.objective.loss != "valid":
+            raise PolyarchError(
+                f"balenas has objective.loss=valid alone, not {self.objective.loss}: Eq. 9 is of validation data"
+            )
         at_least("initial_precision", self.initial_precision, self.prior_precision)
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise PolyarchError(f"{name} must be at least 0 and below 1, not {getattr(self, name)}")
 
     @property
+    @override
     def draws(self) -> int:
-        """See `Bilevel.draws`."""
         return self.samples
 
+    @override
     def first_belief(self, problem: Problem, streams: Sequence[Streams]) -> dict[str, Tensor]:
-        """The mean is 1e-3 times standard normal; the precision is 1 / deviation^2."""
+        # The mean is 1e-3 times standard normal; the precision is 1 / deviation^2.
         mean = first_logits(problem, streams)
         precision = torch.full_like(mean, self.initial_precision, dtype=torch.float64)
         return {"mean": mean.requires_grad_(), "precision": precision}
 
+    @override
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
-        """Fresh weights and belief."""
         state = super().init(problem, streams, previous)
         # The curvature s is part of belief's precision.
         del state.optimiser["belief.mean.second"]
         return state
 
+    @override
+    def schedule(self, epoch: int) -> dict[str, float]:
+        return super().schedule(epoch) | {"arch.lr": self.arch.lr}
+
+    @override
     def noise(self, problem: Problem, generator: torch.Generator, passes: int) -> dict[str, Tensor]:
         """Standard normal for every draw; 0 for the last pass, which trains the weights at the mean."""
-        shape = (len(problem.space.mixing), max(len(simplex) for simplex in problem.space.mixing))
+        shape = logits_shape(problem.space)
         drawn = torch.randn(passes - 1, *shape, generator=generator)
         return {"normal": torch.cat([drawn, torch.zeros(1, *shape)])}
 
-    def mixture(self, space: Space, belief: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Soft:
+    @override
+    def mixture(
+        self, space: Space, belief: Mapping[str, Tensor], noise: Mapping[str, Tensor], schedule: Mapping[str, Tensor]
+    ) -> Soft:
         """Softmax of a drawn alpha; its gradient in the mean is that in alpha."""
-        alpha = belief["mean"] + deviation(belief["precision"]) * given["normal"]
+        alpha = belief["mean"] + deviation(belief["precision"]) * noise["normal"]
         return by_simplex(space, open_logits(space, belief, alpha).softmax(-1))
 
+    @override
     def move_belief(self, problem: Problem, state: State, found: Sequence[Gradients], feed: Feed) -> None:
         """Moves mean and precision by the gradients at every drawn alpha."""
         belief = Posterior(
@@ -116,25 +126,26 @@ class Balenas(Bilevel):
         )
         gradients = torch.stack([gradient for [gradient] in found])  # [samples, repeats, simplices, longest]
         noise = torch.stack([noise_of(feed, k)["normal"] for k in range(self.samples)])
-        mean, first, rate = gradients.mean(0), state.optimiser["belief.mean.first"], feed.rates["belief"]
-        match self.update:
+        mean, first, lr = gradients.mean(0), state.optimiser["belief.mean.first"], feed.schedule["arch.lr"]
+        match self.arch.update:
             case "vadam":
-                steps, betas = state.optimiser["belief.steps"], (self.beta1, self.beta2)
-                vadam(belief, gradients, first, steps, rate=rate, betas=betas)
+                steps, betas = state.optimiser["belief.steps"], (self.arch.beta1, self.arch.beta2)
+                vadam(belief, gradients, first, steps, lr=lr, betas=betas)
             case "printed":
-                vadam_printed(belief, mean, first, rate=rate, momentum=self.beta1)
+                vadam_printed(belief, mean, first, lr=lr, momentum=self.arch.beta1)
             case "von":
-                newton(belief, mean, curvature_by_noise(gradients, noise, belief.precision), rate=rate)
+                newton(belief, mean, curvature_by_noise(gradients, noise, belief.precision), lr=lr)
             case "vprop":
-                newton(belief, mean, mean.square(), rate=rate)
+                newton(belief, mean, mean.square(), lr=lr)
             case "bayes-by-backprop":
-                bayes_by_backprop(belief, gradients, noise, rate=rate)
+                bayes_by_backprop(belief, gradients, noise, lr=lr)
 
+    @override
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
-        """The Gaussian of every edge's alpha, from whose mean architectures are read out."""
         mean, width = open_gaussian(space, belief)
         return belief_over(space, GaussianLogits(space.mixing, mean, width))
 
+    @override
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
         """As for every method that shares weights, and two more.
 

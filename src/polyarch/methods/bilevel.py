@@ -1,6 +1,6 @@
 """The two levels that DARTS and its relatives share: weights w on training data, belief on what they then achieve.
 
-Belief minimises the loss of a validation batch (3.9 of the SoTL thesis): in first order with w as it is, in second
+Belief minimises the loss of a validation batch (Eq. 3.9 of the SoTL thesis): in first order with w as it is, in second
 order with w one step ahead (3.10 to 3.12). Or it minimises the sum over T training losses, SoTL (Algorithm 3): roll T
 steps of w out while summing belief's gradients (3.21), move belief, put w back, and make the T steps again. The exact
 gradient of that sum looks through the T steps as well (3.18 to 3.20).
@@ -8,93 +8,116 @@ gradient of that sum looks through the T steps as well (3.18 to 3.20).
 
 from __future__ import annotations
 
-import sys
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
 from polyarch import distributed
-from polyarch.core import Batch, Feed, FeedSpec, Info, Problem, Stage, State, gradients
+from polyarch.core import (
+    LAST,
+    Batch,
+    EarlyStopping,
+    Feed,
+    FeedSpec,
+    Info,
+    Method,
+    Part,
+    Problem,
+    Stage,
+    State,
+    gradients,
+)
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import masked
 from polyarch.errors import PolyarchError
-from polyarch.methods import pdarts
-from polyarch.methods.sharing import WeightSharing, loss
-from polyarch.settings import at_least, positive
-from polyarch.spaces.base import Soft, Space
-from polyarch.spaces.darts import SKIP_DROPOUT, Darts
+from polyarch.methods.pdarts import OPEN, Progressive
+from polyarch.settings import Count, Positive, settle
+from polyarch.spaces.base import Hard, Soft, Space
 from polyarch.streams import Streams
+from polyarch.training.augment import Augment
 from polyarch.training.curvature import hessian
-from polyarch.training.optimisers import adam, adam_buffers, momentum_buffers
+from polyarch.training.evaluation import collapse_of, evaluate_view
+from polyarch.training.hypergradients import mixed_product, sotl_reverse
+from polyarch.training.optimisers import DARTS_WEIGHTS, Sgd, adam_buffers, momentum_buffers
 from polyarch.training.snapshots import Snapshot
+from polyarch.trees import tree_map
 
+log = logging.getLogger(__name__)
 Gradients = list[Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bilevel(WeightSharing, ABC):
-    """What belief minimises, and the order of a step; a subclass says how belief mixes operations and how it moves."""
+class Objective:
+    """What belief minimises."""
 
-    objective: Literal["valid", "sotl", "sovl"] = "valid"
-    """What belief minimises: the loss of one `valid` batch, the sum of T training losses (`sotl`), or of T validation
-    losses, each after a training step (`sovl`)."""
+    loss: Literal["valid", "sotl", "sovl"] = "valid"
+    """The loss of one `valid` batch, the sum of T training losses (`sotl`), or of T validation losses, each after a
+    training step (`sovl`)."""
     order: Literal["first", "second", "exact"] = "first"
-    """Of belief's gradient: w as it is (`first`); of the `valid` objective, w one step ahead (`second`); of `sotl`,
-    through all T steps of w (`exact`, which keeps T steps in memory)."""
-    steps: int = 100
+    """Of belief's gradient: w as it is (`first`); of `valid`, w one step ahead (`second`); of `sotl`, through all T
+    steps of w (`exact`, which keeps T steps in memory)."""
+    steps: Positive = 100
     """T, the steps of a roll-out of `sotl` and `sovl` (thesis section 4.3); an epoch's last one has what is left."""
-    weights_only: int = 0
-    """In so many first epochs (of every stage) belief rests and weights are trained alone (P-DARTS: 10)."""
-    progressive: str = ""
-    """Stages of P-DARTS on the space darts, as LAYERS:OPERATIONS:DROPOUT,... with `epochs` each; empty is one stage.
-    The paper's are 5:8:0.1,11:5:0.4,17:3:0.7."""
-    skips: int = 2
-    """With `progressive`, at most so many skips in the normal cell that is read out (P-DARTS)."""
     restore: Literal["weights", "all"] = "weights"
     """What a roll-out puts back: weights and batch-norm statistics (the thesis's code, where momentum goes on), or the
     optimiser's state as well."""
+
+    def __post_init__(self) -> None:
+        settle(self)
+        orders = {"valid": ("first", "second"), "sotl": ("first", "exact"), "sovl": ("first",)}[self.loss]
+        if self.order not in orders:
+            raise PolyarchError(
+                f"objective.order={self.order} is not for objective.loss={self.loss}, which has "
+                f"{' and '.join(orders)} alone"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bilevel(Method, ABC):
+    """The order of a step; a subclass says how belief mixes operations and how it moves."""
+
+    epochs: Positive = 50
+    """Passes over the training data (DARTS)."""
+    batch_size: Positive = 64
+    """Examples of a training batch and of a search batch, over all ranks (DARTS)."""
+    stopping: EarlyStopping = LAST
+    """As for every method; these searches keep the last state."""
+    weights: Sgd = DARTS_WEIGHTS
+    """How the shared weights are trained (DARTS)."""
+    augment: Augment = Augment()
+    """How training and search images are changed at random (DARTS: crop 4, flip)."""
+    objective: Objective = Objective()
+    """What belief minimises (DARTS: the validation loss)."""
+    warmup_epochs: Count = 0
+    """In so many first epochs (of every stage) belief rests and weights are trained alone (P-DARTS: 10)."""
+    plan: Progressive = Progressive()
+    """Stages of P-DARTS, with `epochs` each."""
     curvature: bool = False
     """Whether every evaluation also measures the architecture Hessian: its largest eigenvalue and its trace, exactly,
-    on one batch of the data that belief sees. It takes a pass back for every architecture parameter."""
-    belief_rate: float = 3e-4
-    """Learning rate of Adam, betas 0.5 and 0.999, on belief's parameters (DARTS)."""
-    belief_decay: float = 1e-3
-    """L2 on belief's parameters (DARTS)."""
+    on one batch of the data that belief sees. It takes a backward pass for every architecture parameter."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive(self, "steps")
-        at_least("belief_rate", self.belief_rate, 0)
-        at_least("belief_decay", self.belief_decay, 0)
-        at_least("skips", self.skips, 0)
-        if not 0 <= self.weights_only < self.epochs:
+        if self.warmup_epochs >= self.epochs:
             raise PolyarchError(
-                f"weights_only is {self.weights_only} of {self.epochs} epochs; leave some in which belief moves"
+                f"warmup_epochs is {self.warmup_epochs} of {self.epochs} epochs; leave some in which belief moves"
             )
-        self._check_order()
-        if self.progressive:
-            pdarts.parts(self.progressive)
-
-    def _check_order(self) -> None:
-        orders = {"valid": ("first", "second"), "sotl": ("first", "exact"), "sovl": ("first",)}[self.objective]
-        if self.order not in orders:
+        if self.objective.order == "exact" and (self.weights.grad_clip or self.plan):
             raise PolyarchError(
-                f"order={self.order} is not for objective={self.objective}, which has {' and '.join(orders)} alone"
+                "objective.order=exact looks through steps without clipping and dropout; set weights.grad_clip=0 and "
+                "no plan.stages"
             )
-        if self.order == "exact" and (self.clip or self.progressive):
-            raise PolyarchError("order=exact looks through steps without clipping and dropout; set clip=0, one stage")
-        if self.order == "exact" and distributed.size() > 1:
-            raise PolyarchError("order=exact runs in one process; start it without torchrun, or use order=first")
+        if self.objective.order == "exact" and distributed.size() > 1:
+            raise PolyarchError("objective.order=exact runs in one process; start it without torchrun, or use first")
 
-    def check(self, space: Space) -> None:
-        """Stages are of the space darts, whose networks can grow."""
-        if self.progressive and not isinstance(space, Darts):
-            raise PolyarchError(f"progressive stages are for the space darts, not {space.name!r}; set progressive=")
+    # -- what a subclass says ------------------------------------------------------------------------------------------
 
     @property
     def draws(self) -> int:
@@ -106,68 +129,77 @@ class Bilevel(WeightSharing, ABC):
         """Belief's parameters before the first step; those that require a gradient are what a step moves."""
 
     @abstractmethod
-    def mixture(self, space: Space, belief: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Soft:
+    def mixture(
+        self, space: Space, belief: Mapping[str, Tensor], noise: Mapping[str, Tensor], schedule: Mapping[str, Tensor]
+    ) -> Soft:
         """The mixture of one pass, differentiable in belief.
 
         Args:
-            space: whose `mixing` is mixed.
+            space: whose simplices are mixed.
             belief: the tensors of `State.belief`.
-            given: the noise of that pass, with a leading axis of repeats, and the epoch's rates.
+            noise: that of the pass, [repeats, ...].
+            schedule: what the epoch has.
         """
 
     def noise(self, problem: Problem, generator: torch.Generator, passes: int) -> dict[str, Tensor]:
         """What `mixture` needs for so many passes, with a leading axis of them; nothing where belief is not drawn."""
         return {}
 
+    @abstractmethod
     def move_belief(self, problem: Problem, state: State, found: Sequence[Gradients], feed: Feed) -> None:
-        """Moves belief, given its gradients at every draw; by Adam on their mean."""
-        mean = [torch.stack(parts).mean(0) for parts in zip(*found, strict=True)]
-        rate = feed.rates["belief"]
-        adam(moving(state), mean, state.optimiser, "belief", rate=rate, weight_decay=self.belief_decay)
+        """Moves belief, given its gradients at every draw."""
 
-    # -- what a method must have -------------------------------------------------------------------------------------
+    # -- what a method must have ---------------------------------------------------------------------------------------
 
-    def stages(self, space: Space) -> tuple[Stage, ...]:
-        """One, or those of P-DARTS."""
-        if not self.progressive:
-            return super().stages(space)
-        assert isinstance(space, Darts)
-        return tuple(Stage(own, self.epochs) for own in pdarts.spaces(self.progressive, space, self.skips))
+    def check(self, space: Space) -> None:
+        """Stages are of a space whose networks can grow."""
+        self.plan.check(space)
 
     def takes_prior(self, space: Space) -> bool:
         """Not where weights of edges are learnt and architectures are read out of them."""
         return space.mixing == space.decisions
 
+    def stages(self, space: Space) -> tuple[Stage, ...]:
+        """One, or those of the plan."""
+        return self.plan.spaces(space, self.epochs) if self.plan else super().stages(space)
+
     def feeds(self, problem: Problem) -> dict[str, FeedSpec]:
-        """One batch of each kind, or T of them."""
-        if self.objective == "valid":
-            return super().feeds(problem)
-        size = self.size(problem, "train", *(["valid"] if self.objective == "sovl" else []))
-        steps = min(self.steps, max(problem.train_size // size, 1))
+        """A training batch for the weights and a search batch for belief; or T of them."""
+        loss = self.objective.loss
+        if loss != "sotl" and "valid" not in problem.data:
+            raise PolyarchError(f"{self.name} learns belief on validation data; set valid (of the data) above 0")
+        size = problem.batch_size(self.batch_size, *(["train"] if loss == "sotl" else ["train", "valid"]))
+        if loss == "valid":
+            return {"train": FeedSpec("train", size), "search": FeedSpec("valid", size)}
+        steps = min(self.objective.steps, max(problem.train_size // size, 1))
         feeds = {"train": FeedSpec("train", size, steps, shorter=True)}
-        if self.objective == "sovl":
+        if loss == "sovl":
             feeds["search"] = FeedSpec("valid", size, min(steps, len(problem.data["valid"]) // size))
         return feeds
 
-    def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
-        """How images are changed, belief's noise for every pass of a step, and the seeds of dropout on skips."""
-        steps = self.feeds(problem)["train"].count
-        passes = {"valid": self.draws + 1, "sotl": steps, "sovl": 2 * steps}[self.objective]
-        found = {f"noise/{n}": v for n, v in self.noise(problem, streams["architecture"], passes).items()}
-        if self.progressive:
-            found["dropout"] = torch.randint(2**31, (passes,), generator=streams["noise"])
-        return super().draw(problem, streams) | found
+    def draw(self, problem: Problem, streams: Streams) -> dict[str, Any]:
+        """How images are changed, and for every pass of a training batch belief's noise and the seed of dropout.
 
-    def rates(self, epoch: int) -> dict[str, float]:
-        """See `Method.rates`; with stages also the share of their dropout that is left."""
-        found = super().rates(epoch) | {"belief": self.belief_rate}
-        if self.progressive:
-            found["dropout"] = pdarts.fading(epoch, self.epochs, self.weights_only)
-        return found
+        The passes of a batch: with `valid`, belief's draws and then that of the weights; with `sotl`, one; with
+        `sovl`, that of the weights and belief's.
+        """
+        feeds = self.feeds(problem)
+        count = feeds["train"].count
+        each = {"valid": self.draws + 1, "sotl": 1, "sovl": 2}[self.objective.loss]
 
-    def phase(self, epoch: int) -> str:
-        """`weights` while belief rests."""
-        return "weights" if epoch < self.weights_only else ""
+        def by_batch(values: Tensor) -> Tensor:
+            return values.unflatten(0, (each, count)).transpose(0, 1)
+
+        drawn: dict[str, Any] = self.augment.draw(problem, feeds, streams)
+        drawn["train"]["noise"] = tree_map(by_batch, self.noise(problem, streams["architecture"], each * count))
+        if self.plan:
+            drawn["train"]["dropout"] = by_batch(torch.randint(2**31, (each * count,), generator=streams["noise"]))
+        return drawn
+
+    def schedule(self, epoch: int) -> dict[str, float]:
+        """The rate of the weights; with stages also the share of their dropout that is left."""
+        found = {"weights.lr": self.weights.lr_at(epoch, self.epochs)}
+        return found | ({"dropout": self.plan.fading(self, epoch)} if self.plan else {})
 
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Fresh weights and belief."""
@@ -176,113 +208,125 @@ class Bilevel(WeightSharing, ABC):
                 f"{self.name} mixes operations, and the space {problem.space.name!r} has no mixture of its options; "
                 "use parsec, which runs one architecture at a time"
             )
-        self.start(problem, streams)
+        self.augment.check(problem.supernet.shape.input)
         self._say_if_shorter(problem)
+        problem.supernet.reset([s["init"] for s in streams])
         belief = self.first_belief(problem, streams)
-        if self.progressive:
-            belief["open"] = self._open(problem, previous)
+        if self.plan:
+            belief[OPEN] = self.plan.open_options(self, problem, previous)
         state = State.of(problem.supernet, belief)
         movable = {name: value for name, value in state.belief.items() if value.requires_grad}
         state.optimiser = {**momentum_buffers(weights=state.weights), **adam_buffers(belief=movable)}
+        if self.objective.loss != "valid":
+            state.scratch = {f"before/{k}": torch.empty_like(v) for k, v in enumerate(self._put_back(state))}
+            state.scratch |= {f"summed/{k}": torch.zeros_like(v) for k, v in enumerate(moving(state))}
         return state
 
-    def _open(self, problem: Problem, previous: State | None) -> Tensor:
-        """Which options a stage begins with, bool [repeats, simplices, longest]: all, or the likeliest before it."""
-        space = problem.space
-        longest = max(len(simplex) for simplex in space.mixing)
-        zeros = torch.zeros(problem.repeats, len(space.mixing), longest, device=problem.data["train"].y.device)
-        if previous is None:
-            return masked(zeros, space.mixing) == 0
-        learnt = self.distribution(space, previous.belief).centre()
-        return pdarts.survivors(learnt, previous.belief["open"], pdarts.part_of(self.progressive, space).operations)
+    def _say_if_shorter(self, problem: Problem) -> None:
+        """Where roll-outs of T steps do not fill an epoch: how long the last is."""
+        batches, steps = problem.train_size // self.feeds(problem)["train"].size, self.objective.steps
+        if self.objective.loss != "valid" and batches % steps and distributed.rank() == 0:
+            log.warning(
+                "an epoch has %d batches: its last roll-out has %d steps, not %d", batches, batches % steps, steps
+            )
 
-    def ready(self, problem: Problem, state: State) -> None:
-        """Options that no repeat has left are not run any more."""
-        if self.progressive:
-            rows = zip(problem.space.mixing, state.belief["open"].any(0).tolist(), strict=True)
-            left = {simplex.name: [k for k, is_open in enumerate(row) if is_open] for simplex, row in rows}
-            problem.supernet.keep_running(left)
+    def parts(self, problem: Problem, state: State, epoch: int, batches: int) -> Sequence[Part]:
+        """A step on one batch is one part; a roll-out is one part per batch, so that its length takes no recording."""
+        if self.plan:
+            self.plan.leave_out(problem, state)
+        if epoch < self.warmup_epochs:
+            return [Part("warm up", self._train_alone, k) for k in range(batches)]
+        if self.objective.loss == "valid":
+            return (Part("step", self.step),)
+        if self.objective.order == "exact":
+            rolled_out = [Part("through steps", self._through_steps)]
+        else:
+            rolled_out = [Part("begin", self._begin, 0), *(Part("along", self._along, k) for k in range(batches))]
+        again = [Part("train again", self._train_alone, k) for k in range(batches)]
+        move_belief = partial(self._move_belief, batches=batches)
+        return [*rolled_out, Part(f"belief after {batches}", move_belief, 0), *again]
 
-    def step(self, problem: Problem, state: State, feed: Feed) -> Info:
-        """Belief first, then w (DARTS, Algorithm 1); or w alone, while belief rests."""
-        problem.supernet.train()
-        if feed.phase == "weights":
-            return self._weights_alone(problem, state, feed)
-        run = self._one_batch if self.objective == "valid" else self._rolled_out
-        return run(problem, state, feed)
+    def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
+        """The mode's mean log-likelihood and everyday metric, with the shared weights; the objective is the mixture's.
+
+        `supernet_...` is the supernet mixed by belief.
+        """
+        belief = self.distribution(problem.space, state.belief)
+        found = evaluate_view(problem, Hard(belief.mode()), split)
+        mixed = evaluate_view(problem, Soft(belief.centre()), split)
+        found |= {f"supernet_{name}": value for name, value in mixed.items() if name != "objective"}
+        return found | {"objective": mixed["objective"]}
 
     def watch(self, problem: Problem, state: State) -> dict[str, Tensor]:
-        """See `WeightSharing.watch`; with `curvature`, also how sharp the loss is in belief's parameters."""
-        found = super().watch(problem, state)
+        """How far the mode has collapsed; with `curvature`, also how sharp the loss is in belief's parameters."""
+        found = collapse_of(problem.space, self.distribution(problem.space, state.belief).mode())
         if not self.curvature:
             return found
         [(name, value)] = [(name, value) for name, value in state.belief.items() if value.requires_grad]
-        batch = next(problem.passes("train" if self.objective == "sotl" else "valid", self.batch_size))
+        batch = next(problem.passes("train" if self.objective.loss == "sotl" else "valid", self.batch_size))
         kept = Snapshot(state.buffers.values())
         problem.supernet.train()
 
         def at(point: Tensor) -> Tensor:
             belief = self.distribution(problem.space, {**state.belief, name: point})
-            return loss(problem, batch, Soft(belief.centre()))
+            return -problem.log_likelihood(problem.supernet(batch.x, Soft(belief.centre())), batch)
 
         matrix = hessian(at, value)
         kept.restore()
         largest = torch.linalg.eigvalsh(matrix)[:, -1]
         return found | {"hessian_eigenvalue": largest, "hessian_trace": matrix.diagonal(dim1=1, dim2=2).sum(-1)}
 
-    def _say_if_shorter(self, problem: Problem) -> None:
-        """Where roll-outs of T steps do not fill an epoch: how long the last is."""
-        spec = self.feeds(problem)["train"]
-        batches = problem.train_size // spec.size
-        if self.objective != "valid" and batches % self.steps and distributed.rank() == 0:
-            said = f"an epoch has {batches} batches: its last roll-out has {batches % self.steps} steps"
-            print(f"polyarch: {said}, not {self.steps}", file=sys.stderr)
+    # -- one batch -----------------------------------------------------------------------------------------------------
 
-    def _view(self, problem: Problem, state: State, feed: Feed, k: int, *, moves: bool) -> Soft:
-        """The mixture of pass k; gradients flow into belief only where it `moves`."""
-        belief = state.belief if moves else {name: value.detach() for name, value in state.belief.items()}
-        return self.mixture(problem.space, belief, {**noise_of(feed, k), **feed.rates})
-
-    def _loss(self, problem: Problem, state: State, feed: Feed, batch: Batch, k: int, *, moves: bool) -> Tensor:
-        """The loss of a batch in pass k; see `_view`."""
-        kept = None
-        if self.progressive:
-            rate = pdarts.part_of(self.progressive, problem.space).dropout * feed.rates["dropout"]
-            seeds = feed.draws["dropout"][:, k].double()
-            kept = {SKIP_DROPOUT: torch.stack([rate.double().expand_as(seeds), seeds], -1)}
-        return loss(problem, batch, self._view(problem, state, feed, k, moves=moves), kept)
-
-    def _weights_alone(self, problem: Problem, state: State, feed: Feed) -> Info:
-        batches = [self.batch(problem, feed, "train", k) for k in range(len(feed.batches["train"]))]
-        fits = [self._train(problem, state, feed, batch, k) for k, batch in enumerate(batches)]
-        examples = batches[0].y.shape[-1] * distributed.size() * len(batches)
-        return Info({"log_likelihood": -torch.stack(fits).mean(0)}, forward=examples, backward=examples)
-
-    def _one_batch(self, problem: Problem, state: State, feed: Feed) -> Info:
-        train, search = self.batch(problem, feed, "train"), self.batch(problem, feed, "search")
+    def step(self, problem: Problem, state: State, feed: Feed) -> Info:
+        """Belief first, then w (DARTS, Algorithm 1)."""
+        problem.supernet.train()
+        [train], [search] = feed.batches["train"], feed.batches["search"]
+        train, search = self.augment.batch(problem, train), self.augment.batch(problem, search)
         found, judged = [], []
         for k in range(self.draws):
-            if self.order == "first":
+            if self.objective.order == "first":
                 fit = self._loss(problem, state, feed, search, k, moves=True)
-                found.append(gradients(fit + self._prior(problem, state, "valid"), moving(state)))
+                found.append(gradients(fit + self._prior(problem, state), moving(state)))
             else:
                 own, fit = self._second_order(problem, state, feed, train, search, k)
                 found.append(own)
             judged.append(fit.detach())
         self.move_belief(problem, state, found, feed)
         fit = self._train(problem, state, feed, train, self.draws)
-        examples = train.y.shape[-1] * distributed.size()
-        passes = examples * (1 + self.draws * (1 if self.order == "first" else 4))
+        passes = train.size * (1 + self.draws * (1 if self.objective.order == "first" else 4))
         metrics = {"log_likelihood": -fit, "search_log_likelihood": -torch.stack(judged).mean(0)}
         return Info(metrics, forward=passes, backward=passes)
+
+    def _view(self, problem: Problem, state: State, feed: Feed, k: int, *, moves: bool) -> Soft:
+        """The mixture of a training batch's pass k; gradients flow into belief only where it `moves`."""
+        belief = state.belief if moves else {name: value.detach() for name, value in state.belief.items()}
+        return self.mixture(problem.space, belief, noise_of(feed, k), feed.schedule)
+
+    def _loss(self, problem: Problem, state: State, feed: Feed, batch: Batch, k: int, *, moves: bool) -> Tensor:
+        """The loss of a batch in pass k; see `_view`."""
+        dropout = None
+        if self.plan:
+            seeds = feed.batches["train"][0].draws["dropout"][:, k]
+            dropout = self.plan.dropout(problem.space, feed.schedule["dropout"], seeds)
+        view = self._view(problem, state, feed, k, moves=moves)
+        return -problem.log_likelihood(problem.supernet.outputs(batch.x, view, dropout)[0], batch)
 
     def _train(self, problem: Problem, state: State, feed: Feed, batch: Batch, k: int) -> Tensor:
         """One step of w under the belief of now; gives the loss before it."""
         fit = self._loss(problem, state, feed, batch, k, moves=False)
-        self.move_weights(state, gradients(fit, list(state.weights.values())), feed.rates["weights"])
+        self.weights.step(state, gradients(fit, list(state.weights.values())), feed.schedule["weights.lr"])
         return fit.detach()
 
-    def _prior(self, problem: Problem, state: State, split: str) -> Tensor | float:
+    def _train_alone(self, problem: Problem, state: State, feed: Feed) -> Info:
+        """A step of w under the belief of now, alone."""
+        problem.supernet.train()
+        [batch] = feed.batches["train"]
+        fit = self._train(problem, state, feed, self.augment.batch(problem, batch), 0)
+        return Info({"log_likelihood": -fit}, forward=batch.size, backward=batch.size)
+
+    def _prior(self, problem: Problem, state: State) -> Tensor | float:
+        split = "train" if self.objective.loss == "sotl" else "valid"
         return prior_loss(problem, self.distribution(problem.space, state.belief), len(problem.data[split]))
 
     def _second_order(
@@ -290,18 +334,18 @@ class Bilevel(WeightSharing, ABC):
     ) -> tuple[Gradients, Tensor]:
         """The gradient of the validation loss after one step of w (3.11), its mixed part by central difference (3.12).
 
-        w' = w - rate (momentum v + dL/dw + decay w), as the DARTS code looks ahead. Belief is drawn once for all of it.
+        w' = w - lr (momentum v + dL/dw + decay w), as the DARTS code looks ahead. Belief is drawn once for all of it.
         """
-        weights, rate = list(state.weights.values()), feed.rates["weights"]
+        weights, lr = list(state.weights.values()), feed.schedule["weights.lr"]
         before = Snapshot([*weights, *state.buffers.values()])
         ahead = gradients(self._loss(problem, state, feed, train, k, moves=False), weights)
         with torch.no_grad():
             for name, weight, slope in zip(state.weights, weights, ahead, strict=True):
-                momentum = self.momentum * state.optimiser[f"weights.{name}"]
-                weight.sub_(rate * (momentum + slope + self.weight_decay * weight))
+                momentum = self.weights.momentum * state.optimiser[f"weights.{name}"]
+                weight.sub_(lr * (momentum + slope + self.weights.weight_decay * weight))
         judged = self._loss(problem, state, feed, search, k, moves=True)
         movable = moving(state)
-        found = gradients(judged + self._prior(problem, state, "valid"), [*movable, *weights])
+        found = gradients(judged + self._prior(problem, state), [*movable, *weights])
         direct, direction = found[: len(movable)], found[len(movable) :]
         before.restore()
 
@@ -310,62 +354,82 @@ class Bilevel(WeightSharing, ABC):
 
         mixed = mixed_product(train_gradients, weights, direction)
         before.restore()
-        return [d - rate * m for d, m in zip(direct, mixed, strict=True)], judged
+        return [d - lr * m for d, m in zip(direct, mixed, strict=True)], judged
 
-    def _rolled_out(self, problem: Problem, state: State, feed: Feed) -> Info:
-        """Algorithm 3: the T steps are made twice, and belief moves in between."""
-        weights, movable = list(state.weights.values()), moving(state)
-        batches = [self.batch(problem, feed, "train", k) for k in range(len(feed.batches["train"]))]
-        kept = [*weights, *state.buffers.values()]
-        if self.restore == "all":
+    # -- roll-outs: the T steps are made twice, and belief moves in between (Algorithm 3) ------------------------------
+
+    def _put_back(self, state: State) -> list[Tensor]:
+        """What a roll-out leaves as it was."""
+        kept = [*state.weights.values(), *state.buffers.values()]
+        if self.objective.restore == "all":
             kept += [value for name, value in state.optimiser.items() if name.startswith("weights.")]
-        before = Snapshot(kept)
-        if self.order == "exact":
-            summed = self._through_steps(problem, state, feed, batches)
-        else:
-            summed = self._along_steps(problem, state, feed, batches)
-        before.restore()
-        prior = self._prior(problem, state, "train" if self.objective == "sotl" else "valid")
-        if isinstance(prior, Tensor):
-            torch._foreach_add_(summed, gradients(len(batches) * prior, movable))
-        self.move_belief(problem, state, [summed], feed)
-        fits = [self._train(problem, state, feed, batch, k) for k, batch in enumerate(batches)]
-        examples = batches[0].y.shape[-1] * distributed.size() * len(batches) * (3 if self.objective == "sovl" else 2)
-        return Info({"log_likelihood": -torch.stack(fits).mean(0)}, forward=examples, backward=examples)
+        return kept
 
-    def _along_steps(self, problem: Problem, state: State, feed: Feed, batches: Sequence[Batch]) -> Gradients:
-        """The sum of belief's direct gradients while w takes its T steps (3.21)."""
+    @torch.no_grad()
+    def _begin(self, problem: Problem, state: State, feed: Feed) -> Info:
+        """Puts aside what will be put back; nothing is summed yet."""
+        torch._foreach_copy_(scratch(state, "before"), self._put_back(state))
+        torch._foreach_zero_(scratch(state, "summed"))
+        return Info({})
+
+    def _along(self, problem: Problem, state: State, feed: Feed) -> Info:
+        """One step of w, and belief's direct gradient (3.21)."""
+        problem.supernet.train()
         weights, movable = list(state.weights.values()), moving(state)
-        summed = [torch.zeros_like(value, requires_grad=False) for value in movable]
-        for k, batch in enumerate(batches):
-            if self.objective == "sotl":
-                found = gradients(self._loss(problem, state, feed, batch, k, moves=True), [*movable, *weights])
-                self.move_weights(state, found[len(movable) :], feed.rates["weights"])
-            else:
-                self._train(problem, state, feed, batch, k)
-                search = self.batch(problem, feed, "search", k % len(feed.batches["search"]))
-                found = gradients(self._loss(problem, state, feed, search, len(batches) + k, moves=True), movable)
-            torch._foreach_add_(summed, found[: len(movable)])
-        return summed
+        [batch] = feed.batches["train"]
+        train = self.augment.batch(problem, batch)
+        if self.objective.loss == "sotl":
+            found = gradients(self._loss(problem, state, feed, train, 0, moves=True), [*movable, *weights])
+            self.weights.step(state, found[len(movable) :], feed.schedule["weights.lr"])
+            passed = batch.size
+        else:
+            self._train(problem, state, feed, train, 0)
+            search = self.augment.batch(problem, feed.batches["search"][0])
+            found = gradients(self._loss(problem, state, feed, search, 1, moves=True), movable)
+            passed = 2 * batch.size
+        torch._foreach_add_(scratch(state, "summed"), found[: len(movable)])
+        return Info({}, forward=passed, backward=passed)
 
-    def _through_steps(self, problem: Problem, state: State, feed: Feed, batches: Sequence[Batch]) -> Gradients:
+    def _through_steps(self, problem: Problem, state: State, feed: Feed) -> Info:
         """The gradient of the sum of losses, through the T steps that w takes, momentum and decay among them (3.20)."""
-        weights = {name: value.detach().requires_grad_() for name, value in state.weights.items()}
-        velocity = {name: state.optimiser[f"weights.{name}"].clone() for name in weights}
-        total = torch.zeros(problem.repeats, device=problem.data["train"].y.device)
-        for k, batch in enumerate(batches):
-            outputs = functional_call(
-                problem.supernet, weights, (batch.x, self._view(problem, state, feed, k, moves=True))
-            )
-            fit = -problem.likelihood.log_likelihood(outputs, batch.y).mean(-1)
-            total = total + fit
-            slopes = torch.autograd.grad(fit.sum(), list(weights.values()), create_graph=True, materialize_grads=True)
-            for (name, weight), slope in zip(list(weights.items()), slopes, strict=True):
-                decayed = slope + self.weight_decay * weight
-                velocity[name] = self.momentum * velocity[name] + decayed
-                ahead = decayed + self.momentum * velocity[name] if self.nesterov else velocity[name]
-                weights[name] = weight - feed.rates["weights"] * ahead
-        return gradients(total, moving(state))
+        problem.supernet.train()
+        self._begin(problem, state, feed)
+        names, optimiser = list(state.weights), self.weights
+        moved = [name for name, value in state.belief.items() if value.requires_grad]
+        velocity = [state.optimiser[f"weights.{name}"].clone() for name in names]
+
+        def loss(weights: Sequence[Tensor], alpha: Sequence[Tensor], batch: Batch) -> Tensor:
+            belief = {**state.belief, **dict(zip(moved, alpha, strict=True))}
+            own = {name: value[:, 0] for name, value in batch.draws["noise"].items()}
+            view = self.mixture(problem.space, belief, own, feed.schedule)
+            x = self.augment.batch(problem, batch).x
+            output = functional_call(problem.supernet, dict(zip(names, weights, strict=True)), (x, view))
+            return -problem.likelihood.log_likelihood(output, batch.y).mean(-1).sum()
+
+        def step(weights: Sequence[Tensor], slopes: Sequence[Tensor]) -> list[Tensor]:
+            stepped = []
+            for k, (weight, slope) in enumerate(zip(weights, slopes, strict=True)):
+                decayed = slope + optimiser.weight_decay * weight
+                velocity[k] = optimiser.momentum * velocity[k] + decayed
+                ahead = decayed + optimiser.momentum * velocity[k] if optimiser.nesterov else velocity[k]
+                stepped.append(weight - feed.schedule["weights.lr"] * ahead)
+            return stepped
+
+        batches = feed.batches["train"]
+        rolled = sotl_reverse(loss, list(state.weights.values()), moving(state), batches, step=step)
+        torch._foreach_copy_(scratch(state, "summed"), rolled.gradient)
+        passed = batches[0].size * len(batches)
+        return Info({}, forward=passed, backward=passed)
+
+    def _move_belief(self, problem: Problem, state: State, feed: Feed, batches: int) -> Info:
+        """Puts w back and moves belief by what was summed over so many batches."""
+        with torch.no_grad():
+            torch._foreach_copy_(self._put_back(state), scratch(state, "before"))
+        summed, prior = scratch(state, "summed"), self._prior(problem, state)
+        if isinstance(prior, Tensor):
+            torch._foreach_add_(summed, gradients(batches * prior, moving(state)))
+        self.move_belief(problem, state, [summed], feed)
+        return Info({})
 
 
 def moving(state: State) -> list[Tensor]:
@@ -373,46 +437,36 @@ def moving(state: State) -> list[Tensor]:
     return [value for value in state.belief.values() if value.requires_grad]
 
 
+def scratch(state: State, group: str) -> list[Tensor]:
+    """The tensors of a group of `State.scratch`."""
+    return [value for name, value in state.scratch.items() if name.startswith(f"{group}/")]
+
+
 def noise_of(feed: Feed, k: int) -> dict[str, Tensor]:
-    """Belief's noise of pass k, by the names of `Bilevel.noise`: [repeats, ...]."""
-    return {name.removeprefix("noise/"): v[:, k] for name, v in feed.draws.items() if name.startswith("noise/")}
+    """Belief's noise in pass k of a training batch, by the names of `Bilevel.noise`: [repeats, ...]."""
+    return {name: value[:, k] for name, value in feed.batches["train"][0].draws["noise"].items()}
 
 
-def mixed_product(belief_gradients: Callable[[], Gradients], weights: Gradients, direction: Gradients) -> Gradients:
-    """d2 L / d belief d w times a direction in w (3.12), by central difference; the weights are left moved.
-
-    The step is 0.01 over the direction's norm, each repeat's own.
-    """
-    squares = torch.stack([d.flatten(1).square().sum(1) if d.dim() > 1 else d.square() for d in direction])
-    # Where a validation batch is fitted perfectly the direction is 0 or nearly, and so is the product.
-    size = 0.01 / squares.sum(0).sqrt().clamp_min(1e-12)
-
-    def shifted(by: float) -> Gradients:
-        with torch.no_grad():
-            for weight, d in zip(weights, direction, strict=True):
-                weight.add_(by * _along(size, d) * d)
-        return belief_gradients()
-
-    above, below = shifted(1.0), shifted(-2.0)
-    return [(a - b) / (2 * _along(size, a)) for a, b in zip(above, below, strict=True)]
-
-
-def _along(values: Tensor, like: Tensor) -> Tensor:
-    """[repeats] so that it multiplies [repeats, ...]."""
-    return values.view(-1, *[1] * (like.dim() - 1))
+def mean_gradients(found: Sequence[Gradients]) -> Gradients:
+    """The mean over draws."""
+    return [torch.stack(parts).mean(0) for parts in zip(*found, strict=True)]
 
 
 def first_logits(problem: Problem, streams: Sequence[Streams], scale: float = 1e-3) -> Tensor:
     """Architecture parameters [repeats, simplices, longest], as DARTS draws them: `scale` times standard normal."""
-    shape = (len(problem.space.mixing), max(len(simplex) for simplex in problem.space.mixing))
-    drawn = torch.stack([torch.randn(shape, generator=s["architecture"]) for s in streams])
-    return (scale * drawn).to(problem.data["train"].y.device)
+    drawn = torch.stack([torch.randn(logits_shape(problem.space), generator=s["architecture"]) for s in streams])
+    return (scale * drawn).to(problem.device)
+
+
+def logits_shape(space: Space) -> tuple[int, int]:
+    """[simplices, longest]."""
+    return len(space.mixing), max(len(simplex) for simplex in space.mixing)
 
 
 def open_logits(space: Space, belief: Mapping[str, Tensor], logits: Tensor) -> Tensor:
     """Logits [repeats, simplices, longest] with -inf for options that do not exist, or were left out by a stage."""
     existing = masked(logits, space.mixing)
-    return existing.masked_fill(~belief["open"], -torch.inf) if "open" in belief else existing
+    return existing.masked_fill(~belief[OPEN], -torch.inf) if OPEN in belief else existing
 
 
 def by_simplex(space: Space, weights: Tensor) -> Soft:

@@ -1,4 +1,4 @@
-"""DARTS: every edge mixes all operations by softmax of architecture parameters alpha (3.8 of the SoTL thesis)."""
+"""DARTS (Liu et al. 2019): every edge mixes all operations by softmax of architecture parameters alpha."""
 
 from __future__ import annotations
 
@@ -7,30 +7,54 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
+from typing_extensions import override
 
-from polyarch.core import Problem
+from polyarch.core import Feed, Problem, State
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.distributions.reading import belief_over
-from polyarch.methods.bilevel import Bilevel, by_simplex, first_logits, open_logits
+from polyarch.methods.bilevel import (
+    Bilevel,
+    Gradients,
+    by_simplex,
+    first_logits,
+    mean_gradients,
+    moving,
+    open_logits,
+)
 from polyarch.spaces.base import Soft, Space
 from polyarch.streams import Streams
+from polyarch.training.optimisers import DARTS_ARCH, Adam
 
 
 @dataclass(frozen=True, kw_only=True)
 class Darts(Bilevel):
-    """Learns a mixture of operations an edge by gradient; belief is the softmax of alpha."""
+    """Learns one mixture of operations per edge by gradient; belief is the softmax of alpha."""
 
     name: ClassVar[str] = "darts"
 
+    arch: Adam = DARTS_ARCH
+    """How alpha is trained (DARTS)."""
+
+    @override
     def first_belief(self, problem: Problem, streams: Sequence[Streams]) -> dict[str, Tensor]:
-        """Alpha is 1e-3 times standard normal."""
+        # 1e-3 times standard normal.
         return {"alpha": first_logits(problem, streams).requires_grad_()}
 
-    def mixture(self, space: Space, belief: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Soft:
-        """Softmax of alpha."""
+    @override
+    def schedule(self, epoch: int) -> dict[str, float]:
+        return super().schedule(epoch) | {"arch.lr": self.arch.lr}
+
+    @override
+    def mixture(
+        self, space: Space, belief: Mapping[str, Tensor], noise: Mapping[str, Tensor], schedule: Mapping[str, Tensor]
+    ) -> Soft:
         return by_simplex(space, open_logits(space, belief, belief["alpha"]).softmax(-1))
 
+    @override
+    def move_belief(self, problem: Problem, state: State, found: Sequence[Gradients], feed: Feed) -> None:
+        self.arch.step(state, moving(state), mean_gradients(found), feed.schedule["arch.lr"])
+
+    @override
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
-        """Softmax of alpha for every edge, from which architectures are read out."""
         return belief_over(space, Categorical(space.mixing, open_logits(space, belief, belief["alpha"])))

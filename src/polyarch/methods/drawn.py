@@ -8,46 +8,41 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from polyarch.core import FeedSpec, Problem, State
+from polyarch.core import LAST, EarlyStopping, FeedSpec, Method, Problem, State
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.distributions.listed import Listed
 from polyarch.errors import PolyarchError
-from polyarch.methods.recipe import Recipe
 from polyarch.spaces.base import Hard, PerExample, Space, View
 from polyarch.streams import Streams
-from polyarch.training.judging import best_judged, judged_on_average
-from polyarch.training.optimisers import momentum_buffers
+from polyarch.training.augment import Augment
+from polyarch.training.evaluation import best_architecture, evaluate_mean
+from polyarch.training.optimisers import Sgd, momentum_buffers
 
-FACTOR = 0.2
-"""What the rate falls by (the paper)."""
-JUDGED = 4
+EVALUATED = 4
 """Architectures whose mean an evaluation reports: the same ones every time."""
 COMPARED = 20
 """Architectures among which the selected one is the best."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrawnArchitectures(Recipe, ABC):
-    """Draws architectures; a subclass says what the weights learn under them, and when the rate falls."""
+class DrawnArchitectures(Method, ABC):
+    """Draws architectures; a subclass says what the weights learn under them, and how they are trained."""
 
     stays_listed: ClassVar[bool] = True
-    drops: ClassVar[tuple[float, ...]]
-    """After these parts of the training the rate falls."""
 
-    stop: Literal["auto", "train", "valid", "never"] = "never"
+    stopping: EarlyStopping = LAST
     """As for every method; the paper reports the last epoch."""
-    nesterov: bool = True
-    """Nesterov's momentum (the paper)."""
-    weight_decay: float = 5e-4
-    """L2, on every weight (the released code)."""
-    clip: float = 0.0
-    """Gradients are scaled down to this norm; 0 is never."""
+    weights: Sgd
+    """How the shared weights are trained."""
+    augment: Augment = Augment()
+    """How images are changed at random."""
 
     def check(self, space: Space) -> None:
         """Belief must be something that numbers between 0 and 1 can be turned into architectures by."""
@@ -62,22 +57,24 @@ class DrawnArchitectures(Recipe, ABC):
         """How many architectures a batch needs; one for every example by default."""
         return spec.size
 
-    def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
-        """How images are changed, and numbers that architectures are made from inside the step: `FEED:uniform`."""
-        drawn = super().draw(problem, streams)
+    @override
+    def draw(self, problem: Problem, streams: Streams) -> dict[str, Any]:
+        """How images are changed, and numbers that architectures are made from inside the step."""
+        drawn: dict[str, Any] = self.augment.draw(problem, self.feeds(problem), streams)
         for feed, spec in self.feeds(problem).items():
             shape = (self.draws_for(spec), len(problem.space.decisions))
-            drawn[f"{feed}:uniform"] = torch.rand(shape, generator=streams["architecture"])
+            drawn[feed]["uniform"] = torch.rand(shape, generator=streams["architecture"]).unsqueeze(0)
         return drawn
 
-    def rates(self, epoch: int) -> dict[str, float]:
-        """See `Method.rates`."""
-        return {"weights": self.rate * FACTOR ** sum(epoch >= part * self.epochs for part in self.drops)}
+    @override
+    def schedule(self, epoch: int) -> dict[str, float]:
+        return {"weights.lr": self.weights.lr_at(epoch, self.epochs)}
 
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Fresh weights; what the space draws from."""
-        self.start(problem, streams)
-        source, device = problem.space.drawn_from(), problem.data["train"].y.device
+        self.augment.check(problem.supernet.shape.input)
+        problem.supernet.reset([s["init"] for s in streams])
+        source, device = problem.space.drawn_from(), problem.device
         held = {"choices": source.choices} if isinstance(source, Listed) else {}
         assert isinstance(source, Categorical | Listed)
         belief = {
@@ -124,11 +121,11 @@ class DrawnArchitectures(Recipe, ABC):
 
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
         """The mean over a few architectures, with the shared weights and statistics; always the same ones."""
-        return judged_on_average(problem, self._some(problem, state, JUDGED), split)
+        return evaluate_mean(problem, self._some(problem, state, EVALUATED), split)
 
     def preferred(self, problem: Problem, state: State) -> Tensor:
         """Of a few architectures, the one that fits validation data best."""
-        return best_judged(problem, self._some(problem, state, COMPARED))
+        return best_architecture(problem, self._some(problem, state, COMPARED))
 
     def _some(self, problem: Problem, state: State, count: int) -> Tensor:
         """The first of the list, or as many draws: [count or fewer, decisions]."""

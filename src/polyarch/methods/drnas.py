@@ -1,4 +1,4 @@
-"""DrNAS: the mixture of every edge is drawn from a Dirichlet, whose concentration is learnt by pathwise gradients."""
+"""DrNAS (Chen et al. 2021): every edge mixes by a draw from a Dirichlet, learnt by pathwise gradients."""
 
 from __future__ import annotations
 
@@ -8,40 +8,64 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from polyarch.core import Problem
+from polyarch.core import Feed, Problem, State
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.dirichlet import Dirichlet, dirichlet_from_noise, dirichlet_noise
 from polyarch.distributions.reading import belief_over
-from polyarch.methods.bilevel import Bilevel, by_simplex, first_logits, open_logits
+from polyarch.methods.bilevel import (
+    Bilevel,
+    Gradients,
+    by_simplex,
+    first_logits,
+    logits_shape,
+    mean_gradients,
+    moving,
+    open_logits,
+)
+from polyarch.settings import Positive
 from polyarch.spaces.base import Soft, Space
 from polyarch.streams import Streams
+from polyarch.training.optimisers import DARTS_ARCH, Adam
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drnas(Bilevel):
-    """Learns a Dirichlet an edge; every pass mixes by a draw of it."""
+    """Learns one Dirichlet per edge; every pass mixes by a draw of it."""
 
     name: ClassVar[str] = "drnas"
 
-    epochs: int = 100
+    epochs: Positive = 100
     """Passes over the training data (DrNAS on NAS-Bench-201)."""
+    arch: Adam = DARTS_ARCH
+    """How beta is trained (as in DARTS)."""
 
+    @override
     def first_belief(self, problem: Problem, streams: Sequence[Streams]) -> dict[str, Tensor]:
-        """Beta is 1e-3 times standard normal: concentrations start near 1, the flat Dirichlet."""
+        # 1e-3 times standard normal: concentrations start near 1, the flat Dirichlet.
         return {"beta": first_logits(problem, streams).requires_grad_()}
 
+    @override
+    def schedule(self, epoch: int) -> dict[str, float]:
+        return super().schedule(epoch) | {"arch.lr": self.arch.lr}
+
+    @override
     def noise(self, problem: Problem, generator: torch.Generator, passes: int) -> dict[str, Tensor]:
-        """From which draws are made inside the step."""
-        longest = max(len(simplex) for simplex in problem.space.mixing)
-        return dirichlet_noise((passes, len(problem.space.mixing), longest), generator)
+        return dirichlet_noise((passes, *logits_shape(problem.space)), generator)
 
-    def mixture(self, space: Space, belief: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Soft:
-        """A draw of the weights."""
-        return by_simplex(space, dirichlet_from_noise(concentration(open_logits(space, belief, belief["beta"])), given))
+    @override
+    def mixture(
+        self, space: Space, belief: Mapping[str, Tensor], noise: Mapping[str, Tensor], schedule: Mapping[str, Tensor]
+    ) -> Soft:
+        return by_simplex(space, dirichlet_from_noise(concentration(open_logits(space, belief, belief["beta"])), noise))
 
+    @override
+    def move_belief(self, problem: Problem, state: State, found: Sequence[Gradients], feed: Feed) -> None:
+        self.arch.step(state, moving(state), mean_gradients(found), feed.schedule["arch.lr"])
+
+    @override
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
-        """The Dirichlet of every edge, from whose mean architectures are read out."""
         return belief_over(space, Dirichlet(space.mixing, concentration(open_logits(space, belief, belief["beta"]))))
 
 

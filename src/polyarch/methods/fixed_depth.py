@@ -8,16 +8,16 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from polyarch import distributed
 from polyarch.core import Feed, Info, Method, Problem, Stage, State, gradients
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Hard, Space
 from polyarch.spaces.depth import ResidualDepth
 from polyarch.streams import Streams
-from polyarch.training.judging import judged
-from polyarch.training.optimisers import check_sgd, dropped, momentum_buffers, sgd
+from polyarch.training.evaluation import evaluate_view
+from polyarch.training.optimisers import Sgd, momentum_buffers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,19 +28,15 @@ class FixedDepth(Method):
 
     depth: int = -1
     """The depth to train; -1 is the deepest of the space."""
-    rate: float = 0.1
-    """Learning rate (appendix B)."""
-    momentum: float = 0.5
-    """Appendix B."""
-    drop_after: int = 0
-    """Epochs after which the rate falls to a tenth; 0 is never. The paper: 30 for images."""
+    weights: Sgd = Sgd(lr=0.1, momentum=0.5)
+    """How weights are trained (appendix B; for images, to a tenth of the rate after 30 epochs)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.depth < -1:
             raise PolyarchError(f"depth must be 0 or more, or -1 for the deepest of the space; not {self.depth}")
-        check_sgd(self.rate, self.momentum, self.drop_after)
 
+    @override
     def check(self, space: Space) -> None:
         """Only the depth space has a depth to fix."""
         if not isinstance(space, ResidualDepth):
@@ -48,46 +44,45 @@ class FixedDepth(Method):
         if self.depth > space.max_depth:
             raise PolyarchError(f"depth={self.depth} is deeper than max_depth={space.max_depth}; raise max_depth")
 
+    @override
     def stages(self, space: Space) -> tuple[Stage, ...]:
         """One, in the space that ends at the fixed depth: deeper blocks are never made."""
         assert isinstance(space, ResidualDepth)
         depth = space.max_depth if self.depth < 0 else self.depth
         return (Stage(replace(space, max_depth=depth), self.epochs),)
 
-    def rates(self, epoch: int) -> dict[str, float]:
-        """See `Method.rates`."""
-        return {"weights": dropped(self.rate, self.drop_after, epoch)}
+    @override
+    def schedule(self, epoch: int) -> dict[str, float]:
+        return {"weights.lr": self.weights.lr_at(epoch, self.epochs)}
 
+    @override
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Default initial weights; belief that nothing moves."""
         problem.supernet.reset([s["init"] for s in streams])
         depths = len(problem.space.decisions[0])
-        point = torch.full((problem.repeats, 1, depths), -torch.inf, device=problem.data["train"].y.device)
+        point = torch.full((problem.repeats, 1, depths), -torch.inf, device=problem.device)
         point[..., -1] = 0
         state = State.of(problem.supernet, {"logits": point})
         state.optimiser = momentum_buffers(weights=state.weights)
         return state
 
+    @override
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Categorical:
         """All mass on the deepest network of the (cut) space."""
         return Categorical(space.decisions, belief["logits"])
 
+    @override
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
         """One step of gradient ascent on the mean log-likelihood."""
         [batch] = feed.batches["train"]
         problem.supernet.train()
-        outputs = problem.supernet(batch.x, self._view(problem))
-        fit = distributed.mean(problem.likelihood.log_likelihood(outputs, batch.y))
-        parameters = list(state.weights.values())
-        found = gradients(-fit, parameters)
-        momenta = [state.optimiser[f"weights.{name}"] for name in state.weights]
-        sgd(parameters, found, momenta, rate=feed.rates["weights"], momentum=self.momentum)
-        examples = batch.y.shape[-1] * distributed.size()
-        return Info({"log_likelihood": fit.detach()}, forward=examples, backward=examples)
+        fit = problem.log_likelihood(problem.supernet(batch.x, self._view(problem)), batch)
+        self.weights.step(state, gradients(-fit, list(state.weights.values())), feed.schedule["weights.lr"])
+        return Info({"log_likelihood": fit.detach()}, forward=batch.size, backward=batch.size)
 
+    @override
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
-        """See `judged`."""
-        return judged(problem, self._view(problem), split)
+        return evaluate_view(problem, self._view(problem), split)
 
     def _view(self, problem: Problem) -> Hard:
         return Hard((len(problem.space.decisions[0]) - 1,))

@@ -1,4 +1,4 @@
-"""GDAS: one operation an edge, drawn by Gumbel noise at a falling temperature, with straight-through gradients."""
+"""GDAS (Dong and Yang 2019): one operation per edge, drawn by Gumbel noise, with straight-through gradients."""
 
 from __future__ import annotations
 
@@ -8,63 +8,82 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from polyarch.core import Problem
+from polyarch.core import Feed, Problem, State
 from polyarch.distributions.base import Distribution
-from polyarch.distributions.categorical import Categorical
+from polyarch.distributions.categorical import Categorical, gumbel_noise
 from polyarch.distributions.reading import belief_over
 from polyarch.errors import PolyarchError
-from polyarch.methods.bilevel import Bilevel, by_simplex, first_logits, open_logits
+from polyarch.methods.bilevel import (
+    Bilevel,
+    Gradients,
+    by_simplex,
+    first_logits,
+    logits_shape,
+    mean_gradients,
+    moving,
+    open_logits,
+)
+from polyarch.settings import Positive, PositiveFloat
 from polyarch.spaces.base import Soft, Space, one_hot
 from polyarch.streams import Streams
+from polyarch.training.optimisers import DARTS_ARCH, Adam
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gdas(Bilevel):
-    """Learns a categorical an edge; every pass runs one draw of it."""
+    """Learns one categorical per edge; every pass runs one draw of it."""
 
     name: ClassVar[str] = "gdas"
 
-    epochs: int = 250
+    epochs: Positive = 250
     """Passes over the training data (searches on NAS-Bench-201)."""
-    temperature: float = 10.0
+    arch: Adam = DARTS_ARCH
+    """How alpha is trained (as in DARTS)."""
+    temperature: PositiveFloat = 10.0
     """Of the Gumbel softmax in the first epoch."""
-    last_temperature: float = 0.1
+    last_temperature: PositiveFloat = 0.1
     """In the last epoch; it falls linearly."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.last_temperature <= self.temperature:
+        if self.last_temperature > self.temperature:
             raise PolyarchError(
-                f"temperatures must fall and stay positive; temperature is {self.temperature}, last_temperature "
-                f"{self.last_temperature}"
+                f"temperatures must fall; temperature is {self.temperature}, last_temperature {self.last_temperature}"
             )
 
+    @override
     def first_belief(self, problem: Problem, streams: Sequence[Streams]) -> dict[str, Tensor]:
-        """Alpha is 1e-3 times standard normal."""
+        # 1e-3 times standard normal.
         return {"alpha": first_logits(problem, streams).requires_grad_()}
 
-    def rates(self, epoch: int) -> dict[str, float]:
-        """See `Method.rates`; among them the temperature."""
+    @override
+    def schedule(self, epoch: int) -> dict[str, float]:
         share = epoch / max(self.epochs - 1, 1)
         falling = self.temperature + (self.last_temperature - self.temperature) * share
-        return super().rates(epoch) | {"temperature": falling}
+        return super().schedule(epoch) | {"arch.lr": self.arch.lr, "temperature": falling}
 
+    @override
     def noise(self, problem: Problem, generator: torch.Generator, passes: int) -> dict[str, Tensor]:
-        """Gumbel noise for every option."""
-        shape = (passes, len(problem.space.mixing), max(len(simplex) for simplex in problem.space.mixing))
-        uniform = torch.rand(shape, generator=generator).clamp_min(torch.finfo(torch.float32).tiny)
-        return {"gumbel": -(-uniform.log()).log()}
+        return {"gumbel": gumbel_noise((passes, *logits_shape(problem.space)), generator)}
 
-    def mixture(self, space: Space, belief: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Soft:
-        """One operation an edge; its weight is 1, and has the gradient of its Gumbel-softmax probability."""
+    @override
+    def mixture(
+        self, space: Space, belief: Mapping[str, Tensor], noise: Mapping[str, Tensor], schedule: Mapping[str, Tensor]
+    ) -> Soft:
+        """One operation per edge; its weight is 1, and has the gradient of its Gumbel-softmax probability."""
         logits = open_logits(space, belief, belief["alpha"]).log_softmax(-1)
-        probs = ((logits + given["gumbel"]) / given["temperature"]).softmax(-1)
+        probs = ((logits + noise["gumbel"]) / schedule["temperature"]).softmax(-1)
         hot = one_hot(probs.argmax(-1), probs.shape[-1])
         # Operations that were not drawn have weight 0 and no gradient, as where they are not run at all. The difference
         # is taken first, so that the weight is 1 without rounding.
         return by_simplex(space, hot * (1 + (probs - probs.detach())))
 
+    @override
+    def move_belief(self, problem: Problem, state: State, found: Sequence[Gradients], feed: Feed) -> None:
+        self.arch.step(state, moving(state), mean_gradients(found), feed.schedule["arch.lr"])
+
+    @override
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
-        """Softmax of alpha for every edge, from which architectures are read out."""
         return belief_over(space, Categorical(space.mixing, open_logits(space, belief, belief["alpha"])))

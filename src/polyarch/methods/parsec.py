@@ -1,4 +1,4 @@
-"""PARSEC: a distribution over architectures by importance-weighted empirical Bayes (seed paper 3, Algorithm 1).
+"""PARSEC (Casale et al. 2019): a distribution over architectures by importance-weighted empirical Bayes (Algorithm 1).
 
 p(alpha | pi) is a product of categoricals. pi maximises the marginal likelihood p(y | X, v, pi), Eq. 3; with K samples
 alpha_k ~ p(alpha | pi) and weights omega_k = p(y | X, v, alpha_k) / sum_j p(y | X, v, alpha_j) (Eq. 8), both gradients
@@ -9,91 +9,103 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from polyarch import distributed
-from polyarch.core import Batch, Feed, Info, Problem, State, gradients
-from polyarch.distributions.categorical import Categorical, masked
+from polyarch.core import LAST, Batch, EarlyStopping, Feed, FeedSpec, Info, Method, Problem, State, gradients
+from polyarch.distributions.categorical import Categorical, gumbel_noise, masked
 from polyarch.errors import PolyarchError
-from polyarch.methods.sharing import WeightSharing
-from polyarch.settings import at_least, positive
+from polyarch.settings import Positive, PositiveFloat
 from polyarch.spaces.base import Hard, Space
 from polyarch.streams import Streams
-from polyarch.training.judging import judged
-from polyarch.training.optimisers import adam, adam_buffers, momentum_buffers
+from polyarch.training.augment import Augment
+from polyarch.training.evaluation import collapse_of, evaluate_view
+from polyarch.training.optimisers import DARTS_WEIGHTS, Adam, Sgd, adam_buffers, momentum_buffers
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parsec(WeightSharing):
+class Parsec(Method):
     """Learns weights on training data, and belief by how well sampled architectures fit validation data."""
 
     name: ClassVar[str] = "parsec"
 
-    epochs: int = 100
+    epochs: Positive = 100
     """Passes over the training data (section 4)."""
-    samples: int = 16
+    batch_size: Positive = 64
+    """Examples of a training batch and of a search batch, over all ranks (DARTS)."""
+    stopping: EarlyStopping = LAST
+    """As for every method; this search keeps the last state."""
+    weights: Sgd = DARTS_WEIGHTS
+    """How the shared weights are trained (DARTS)."""
+    arch: Adam = Adam(lr=0.02, betas=(0.5, 0.999))
+    """How pi is trained (section 4)."""
+    augment: Augment = Augment()
+    """How training and search images are changed at random (DARTS: crop 4, flip)."""
+    samples: Positive = 16
     """K, the architectures of a step (section 4; 8 was tried too)."""
-    temperature: float = 1.0
+    temperature: PositiveFloat = 1.0
     """Divides log-likelihoods of the search batch before they become weights: 1 is the whole batch's likelihood, as
     printed, and nearly picks a winner; `batch_size` is the mean's, and nearly weighs all alike."""
     form: Literal["sparse", "dense"] = "sparse"
     """Run only the operations of a sample, with the memory of one network, or all of them with weights 0 and 1, which
     a CUDA device can capture. Both learn the same."""
-    belief_rate: float = 0.02
-    """Learning rate of Adam, betas 0.5 and 0.999, on pi (section 4)."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive(self, "samples")
-        at_least("belief_rate", self.belief_rate, 0)
-        if not self.temperature > 0:
-            raise PolyarchError(f"temperature must be positive, not {self.temperature}")
+    @override
+    def feeds(self, problem: Problem) -> dict[str, FeedSpec]:
+        if "valid" not in problem.data:
+            raise PolyarchError(f"{self.name} weighs architectures on validation data; set valid (of the data) above 0")
+        size = problem.batch_size(self.batch_size, "train", "valid")
+        return {"train": FeedSpec("train", size), "search": FeedSpec("valid", size)}
 
-    def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
-        """Gumbel noise, from which belief makes K samples inside the step."""
-        shape = (self.samples, *problem.prior.logits.shape)
-        uniform = torch.rand(shape, generator=streams["architecture"]).clamp_min(torch.finfo(torch.float32).tiny)
-        return super().draw(problem, streams) | {"gumbel": -(-uniform.log()).log()}
+    @override
+    def draw(self, problem: Problem, streams: Streams) -> dict[str, Any]:
+        """How images are changed, and Gumbel noise, from which belief makes K samples inside the step."""
+        noise = gumbel_noise((self.samples, *problem.prior.logits.shape), streams["architecture"])
+        return self.augment.draw(problem, self.feeds(problem), streams) | {"gumbel": noise}
 
-    def rates(self, epoch: int) -> dict[str, float]:
-        """See `Method.rates`."""
-        return super().rates(epoch) | {"belief": self.belief_rate}
+    @override
+    def schedule(self, epoch: int) -> dict[str, float]:
+        return {"weights.lr": self.weights.lr_at(epoch, self.epochs), "arch.lr": self.arch.lr}
 
+    @override
     def capturable(self) -> Parsec:
         """The dense form: which operations the sparse one runs is read back in every step."""
         return self if self.form == "dense" else replace(self, form="dense")
 
+    @override
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Fresh weights; pi is uniform."""
-        self.start(problem, streams)
+        self.augment.check(problem.supernet.shape.input)
+        problem.supernet.reset([s["init"] for s in streams])
         logits = torch.zeros(problem.repeats, *problem.prior.logits.shape, device=problem.prior.logits.device)
         state = State.of(problem.supernet, {"logits": logits.requires_grad_()})
         state.optimiser = {**momentum_buffers(weights=state.weights), **adam_buffers(belief=state.belief)}
         return state
 
+    @override
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Categorical:
         """p(alpha | pi)."""
         return Categorical(space.decisions, masked(belief["logits"], space.decisions))
 
+    @override
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
         """Algorithm 1: the same K samples and their weights omega move both."""
-        train, search = self.batch(problem, feed, "train"), self.batch(problem, feed, "search")
         problem.supernet.train()
+        [train], [search] = feed.batches["train"], feed.batches["search"]
+        train, search = self.augment.batch(problem, train), self.augment.batch(problem, search)
         belief = self.distribution(problem.space, state.belief)
         choices = (belief.log_probs.detach().unsqueeze(1) + feed.draws["gumbel"]).argmax(-1)  # [repeats, K, decisions]
         views = [Hard.read(rows) if self.form == "sparse" else Hard(rows) for rows in choices.unbind(1)]
 
         def fit(batch: Batch, k: int) -> Tensor:
             """Mean log-likelihood [repeats] of a batch under the k-th sample."""
-            outputs = problem.supernet(batch.x, views[k])
-            return distributed.mean(problem.likelihood.log_likelihood(outputs, batch.y))
+            return problem.log_likelihood(problem.supernet(batch.x, views[k]), batch)
 
         with torch.no_grad():
-            examples = search.y.shape[-1] * distributed.size()
-            summed = torch.stack([fit(search, k) for k in range(self.samples)], -1) * examples
+            summed = torch.stack([fit(search, k) for k in range(self.samples)], -1) * search.size
             omega = importance_weights(summed, self.temperature)
 
         weights = list(state.weights.values())
@@ -103,24 +115,29 @@ class Parsec(WeightSharing):
             weighted = omega[:, k] * fit(train, k)
             torch._foreach_add_(found, gradients(-weighted, weights))
             train_fit += weighted.detach()
-        self.move_weights(state, found, feed.rates["weights"])
+        self.weights.step(state, found, feed.schedule["weights.lr"])
 
         # The prior speaks once for all examples that judge architectures, so here for the batch's share of them.
-        prior = belief.expected(problem.prior.log_probs) * examples / len(problem.data["valid"])
+        prior = belief.expected(problem.prior.log_probs) * search.size / len(problem.data["valid"])
         score = (omega * belief.log_prob(choices)).sum(-1) + prior
         logits = list(state.belief.values())
-        adam(logits, gradients(-score, logits), state.optimiser, "belief", rate=feed.rates["belief"])
+        self.arch.step(state, logits, gradients(-score, logits), feed.schedule["arch.lr"])
         metrics = {
             "log_likelihood": train_fit,
-            "search_log_likelihood": (omega * summed).sum(-1) / examples,
+            "search_log_likelihood": (omega * summed).sum(-1) / search.size,
             "effective_samples": effective_samples(omega),
         }
-        passed = train.y.shape[-1] * distributed.size() * self.samples
-        return Info(metrics, forward=passed + examples * self.samples, backward=passed)
+        passed = train.size * self.samples
+        return Info(metrics, forward=passed + search.size * self.samples, backward=passed)
 
+    @override
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
-        """The mode's mean log-likelihood and everyday measure, with the shared weights."""
-        return judged(problem, Hard(self.distribution(problem.space, state.belief).mode()), split)
+        """The mode's mean log-likelihood and everyday metric, with the shared weights."""
+        return evaluate_view(problem, Hard(self.distribution(problem.space, state.belief).mode()), split)
+
+    @override
+    def watch(self, problem: Problem, state: State) -> dict[str, Tensor]:
+        return collapse_of(problem.space, self.distribution(problem.space, state.belief).mode())
 
 
 def importance_weights(log_likelihoods: Tensor, temperature: float) -> Tensor:

@@ -1,73 +1,130 @@
-"""P-DARTS: a search in stages, each with a deeper network and fewer operations an edge, that holds skips back.
+"""P-DARTS (Chen et al. 2019): a search in stages, each with a deeper network and fewer operations per edge.
 
 What is read out of a search network of 8 cells is used in one of 20. P-DARTS closes the gap step by step: from stage to
 stage the network grows while the least likely operations of every edge are left out, and fresh weights and belief are
 learnt for the rest. Skips win easily in a young network, so their values pass through dropout that fades; belief rests
 while the weights of a stage settle; and of the cell that is read out in the end, surplus skips are taken back.
 
-These are the rules; `Bilevel` follows them where its setting `progressive` asks for it, whatever its belief is.
+`Progressive` is a plan that any method may have that mixes operations (`Mixes`). Which operations a stage leaves open
+is learnt, for every repeat by itself, and so it is part of belief, under `open`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Annotated, Protocol
 
 import torch
 from torch import Tensor
 
+from polyarch.core import Problem, Stage, State
+from polyarch.distributions.base import Distribution
+from polyarch.distributions.categorical import masked
 from polyarch.errors import PolyarchError
+from polyarch.settings import AtLeast, Below, settle
 from polyarch.spaces.base import Space
-from polyarch.spaces.darts import Darts
+from polyarch.spaces.darts import SKIP_DROPOUT, Darts
 
-PAPER = "5:8:0.1,11:5:0.4,17:3:0.7"
-"""Layers, operations and first dropout of skips in three stages, as the authors' documented command has them."""
 FADING = 0.2
-"""How fast dropout fades once belief moves: by exp(-0.2) an epoch (the authors' code)."""
+"""How fast dropout fades once belief moves: by exp(-0.2) per epoch (the authors' code)."""
+OPEN = "open"
+"""In a state's belief: which options are left, bool [repeats, simplices, longest]."""
+
+
+class Mixes(Protocol):
+    """What the plan needs of a method: how long a stage is and belief rests, and the mixture that was learnt."""
+
+    @property
+    def epochs(self) -> int:
+        """Of a stage."""
+
+    @property
+    def warmup_epochs(self) -> int:
+        """First epochs of a stage, in which belief rests."""
+
+    def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
+        """See `Method.distribution`; its centre is what is mixed by."""
 
 
 @dataclass(frozen=True)
-class Part:
+class ProgressiveStage:
     """One stage: the cells of the network, the operations left on an edge, and the first rate of dropout on skips."""
 
-    layers: int
-    operations: int
-    dropout: float
+    layers: Annotated[int, AtLeast(1)]
+    operations: Annotated[int, AtLeast(3)]  # of three, one at least is neither `none` nor a skip
+    dropout: Annotated[float, AtLeast(0), Below(1)]
 
 
-def parts(text: str) -> tuple[Part, ...]:
-    """The stages that a setting names: LAYERS:OPERATIONS:DROPOUT, separated by commas."""
-    found = []
-    for one in text.split(","):
-        try:
-            layers, operations, dropout = one.split(":")
-            part = Part(int(layers), int(operations), float(dropout))
-        except ValueError:
-            said = f"progressive has {one!r}; write LAYERS:OPERATIONS:DROPOUT,..., such as {PAPER}"
-            raise PolyarchError(said) from None
-        # Of three operations, one at least is neither `none` nor a skip.
-        if part.layers < 1 or part.operations < 3 or not 0 <= part.dropout < 1:
-            raise PolyarchError(
-                f"progressive has {one!r}; a stage needs a layer, three operations an edge, and dropout from 0 to 1"
-            )
-        found.append(part)
-    if any(after.layers <= before.layers for before, after in pairwise(found)):
-        raise PolyarchError(f"progressive is {text!r}; networks must grow from stage to stage, such as {PAPER}")
-    return tuple(found)
+PAPER = tuple(ProgressiveStage(*stage) for stage in ((5, 8, 0.1), (11, 5, 0.4), (17, 3, 0.7)))
+"""Three stages, as the authors' documented command has them."""
 
 
-def spaces(text: str, space: Darts, skips: int) -> tuple[Darts, ...]:
-    """The space of every stage; cells that are read out of any of them have at most so many skips."""
-    return tuple(replace(space, layers=part.layers, skip_limit=min(skips, space.skip_limit)) for part in parts(text))
+@dataclass(frozen=True, kw_only=True)
+class Progressive:
+    """Stages of the space darts, whose networks can grow."""
 
+    stages: tuple[ProgressiveStage, ...] = ()
+    """LAYERS:OPERATIONS:DROPOUT of every stage; none is a search without them (the paper: 5:8:0.1,11:5:0.4,17:3:0.7)."""
+    skips: Annotated[int, AtLeast(0)] = 2
+    """With stages, at most so many skips in the normal cell that is read out (P-DARTS)."""
 
-def part_of(text: str, space: Space) -> Part:
-    """The stage that a space belongs to: networks differ in their layers."""
-    assert isinstance(space, Darts)
-    [found] = [part for part in parts(text) if part.layers == space.layers]
-    return found
+    def __post_init__(self) -> None:
+        settle(self)
+        if any(after.layers <= before.layers for before, after in pairwise(self.stages)):
+            raise PolyarchError("plan.stages must have more layers from stage to stage, such as 5:8:0.1,11:5:0.4")
+
+    def __bool__(self) -> bool:
+        return bool(self.stages)
+
+    def check(self, space: Space) -> None:
+        """Raises for a space whose networks cannot grow."""
+        if self and not isinstance(space, Darts):
+            raise PolyarchError(f"progressive stages are for the space darts, not {space.name!r}; set plan.stages=")
+
+    def spaces(self, space: Space, epochs: int) -> tuple[Stage, ...]:
+        """The stages of a search; cells that are read out of any of them have few skips."""
+        assert isinstance(space, Darts)
+        limit = min(self.skips, space.skip_limit)
+        return tuple(Stage(replace(space, layers=part.layers, skip_limit=limit), epochs) for part in self.stages)
+
+    def stage_of(self, space: Space) -> ProgressiveStage:
+        """The stage that a space belongs to: networks differ in their layers."""
+        assert isinstance(space, Darts)
+        [found] = [stage for stage in self.stages if stage.layers == space.layers]
+        return found
+
+    def open_options(self, method: Mixes, problem: Problem, previous: State | None) -> Tensor:
+        """Which options a stage begins with, bool [repeats, simplices, longest]: all, or the likeliest before it."""
+        space = problem.space
+        longest = max(len(simplex) for simplex in space.mixing)
+        zeros = torch.zeros(problem.repeats, len(space.mixing), longest, device=problem.device)
+        if previous is None:
+            return masked(zeros, space.mixing) == 0
+        learnt = method.distribution(space, previous.belief).centre()
+        return survivors(learnt, previous.belief[OPEN], self.stage_of(space).operations)
+
+    def leave_out(self, problem: Problem, state: State) -> None:
+        """Has options that no repeat has left not run any more; reads the state."""
+        rows = zip(problem.space.mixing, state.belief[OPEN].any(0).tolist(), strict=True)
+        left = {simplex.name: [k for k, is_open in enumerate(row) if is_open] for simplex, row in rows}
+        problem.supernet.keep_running(left)
+
+    def fading(self, method: Mixes, epoch: int) -> float:
+        """The share of a stage's first dropout that is left in an epoch (from 0).
+
+        It falls linearly while belief rests; then it starts anew from the whole and falls exponentially.
+        """
+        if epoch < method.warmup_epochs:
+            return (method.epochs - epoch - 1) / method.epochs
+        return math.exp(-FADING * (epoch - method.warmup_epochs))
+
+    def dropout(self, space: Space, share: Tensor, seeds: Tensor) -> dict[str, Tensor]:
+        """What `Supernet.outputs` is told of dropout on skips, given its share that is left and a seed per repeat."""
+        rate = (self.stage_of(space).dropout * share).double()
+        return {SKIP_DROPOUT: torch.stack([rate.expand(seeds.shape), seeds.double()], -1)}
 
 
 def survivors(weights: Sequence[Tensor], still_open: Tensor, keep: int) -> Tensor:
@@ -85,13 +142,3 @@ def survivors(weights: Sequence[Tensor], still_open: Tensor, keep: int) -> Tenso
         ranked = among.argsort(dim=-1, descending=True, stable=True)
         found[:, k].scatter_(1, ranked[:, :keep], True)
     return found & still_open
-
-
-def fading(epoch: int, epochs: int, weights_only: int) -> float:
-    """The share of a stage's first dropout that is left in an epoch (from 0).
-
-    It falls linearly while belief rests; then it starts anew from the whole and falls exponentially.
-    """
-    if epoch < weights_only:
-        return (epochs - epoch - 1) / epochs
-    return math.exp(-FADING * (epoch - weights_only))

@@ -1,4 +1,4 @@
-"""Few labels, many examples without (section 5.3 of NSA): any two architectures should say the same of an example.
+"""Few labels, many examples without (Deng et al. 2020, section 5.3): any two architectures should say the same.
 
     loss = mean over labelled examples of -log p(y | x', a')
          + w mean over all examples and classes of (f(x', a') - f(x'', a''))^2
@@ -20,18 +20,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from polyarch import distributed
 from polyarch.core import Feed, FeedSpec, Info, Problem, State, gradients
 from polyarch.errors import PolyarchError
 from polyarch.methods.drawn import DrawnArchitectures
-from polyarch.settings import at_least
+from polyarch.settings import AtLeast, NonNegative, Positive
 from polyarch.spaces.base import PerExample
 from polyarch.streams import Streams
+from polyarch.training.optimisers import Schedule, Sgd
 
 STEPS = "consistency.steps"
 """In a state's `optimiser`: how many steps were made, [repeats]."""
@@ -42,23 +44,20 @@ class SemiSupervised(DrawnArchitectures):
     """Trains shared weights on a few labels and on what architectures should agree about."""
 
     name: ClassVar[str] = "semi-supervised"
-    drops: ClassVar[tuple[float, ...]] = (0.4, 0.8)  # the released code: epochs 40 and 80 of 100
 
-    consistency: float = 20.0
+    consistency: NonNegative = 20.0
     """Weight of the squared distance between the logits of two passes, once it has risen; 0 learns from labels alone
     (the paper: 20)."""
-    epochs: int = 100
+    epochs: Positive = 100
     """Passes over the examples without a label (the released code)."""
-    batch_size: int = 128
-    """Examples a step, over all ranks, half of them labelled (the released code)."""
-    rate: float = 0.1
-    """First learning rate; a fifth after 40 and 80 % of the epochs (the released code)."""
+    batch_size: Annotated[int, AtLeast(2)] = 128
+    """Examples per step, over all ranks, half of them labelled (the released code)."""
+    weights: Sgd = Sgd(
+        lr=0.1, nesterov=True, weight_decay=5e-4, schedule=Schedule(kind="multistep", milestones=(0.4, 0.8), gamma=0.2)
+    )
+    """How the shared weights are trained (the released code: milestones at epochs 40 and 80)."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least("consistency", self.consistency, 0)
-        at_least("batch_size", self.batch_size, 2)
-
+    @override
     def feeds(self, problem: Problem) -> dict[str, FeedSpec]:
         """A batch of each kind; the first says how long an epoch is, the other begins again until it is over."""
         labelled = self.batch_size // 2
@@ -66,13 +65,13 @@ class SemiSupervised(DrawnArchitectures):
         sizes = {name: min(size, len(problem.data[name])) for name, size in most.items()}
         return {name: FeedSpec(name, size - size % distributed.size()) for name, size in sizes.items()}
 
-    def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
-        """Architectures and changes of images, for every pass its own: `PASS/FEED:NAME`."""
-        drawn: dict[str, Tensor] = {}
-        for number in range(2 if self.consistency else 1):
-            drawn |= {f"{number}/{name}": value for name, value in super().draw(problem, streams).items()}
-        return drawn
+    @override
+    def draw(self, problem: Problem, streams: Streams) -> dict[str, Any]:
+        """Architectures and changes of images, for every pass its own."""
+        passes = [super(SemiSupervised, self).draw(problem, streams) for _ in range(2 if self.consistency else 1)]
+        return {feed: {str(number): own[feed] for number, own in enumerate(passes)} for feed in self.feeds(problem)}
 
+    @override
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Fresh weights; what the space draws from; no step made."""
         if "unlabelled" not in problem.data:
@@ -82,10 +81,10 @@ class SemiSupervised(DrawnArchitectures):
                 f"networks of the space {problem.space.name!r} run no batch of several; {self.name} needs another space"
             )
         state = super().init(problem, streams, previous)
-        device = problem.data["train"].y.device
-        state.optimiser[STEPS] = torch.zeros(problem.repeats, dtype=torch.float64, device=device)
+        state.optimiser[STEPS] = torch.zeros(problem.repeats, dtype=torch.float64, device=problem.device)
         return state
 
+    @override
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
         """One step on the log-likelihood of the labelled half, less the weighted distance between two passes."""
         problem.supernet.train()
@@ -101,7 +100,7 @@ class SemiSupervised(DrawnArchitectures):
             weight = self.weight(problem, state.optimiser[STEPS]).to(distance.dtype)
             objective = fit - weight * distance
             metrics |= {"distance": distance.detach(), "consistency_weight": weight}
-        self.move_weights(state, gradients(-objective, list(state.weights.values())), feed.rates["weights"])
+        self.weights.step(state, gradients(-objective, list(state.weights.values())), feed.schedule["weights.lr"])
         state.optimiser[STEPS].add_(1)
         return Info(metrics, forward=examples * (2 if self.consistency else 1), backward=examples)
 
@@ -123,10 +122,10 @@ class SemiSupervised(DrawnArchitectures):
         Returns:
             [repeats, examples, outputs].
         """
-        prefix = f"{number}/"
-        draws = {name.removeprefix(prefix): value for name, value in feed.draws.items() if name.startswith(prefix)}
         names = ("train", "unlabelled") if self.consistency else ("train",)
-        x = torch.cat([self.batch(problem, replace(feed, draws=draws), name).x for name in names], 1)
-        uniform = torch.cat([distributed.share(draws[f"{name}:uniform"], 1) for name in names], 1)
+        given = [feed.batches[name][0] for name in names]
+        batches = [replace(batch, draws=batch.draws[str(number)]) for batch in given]
+        x = torch.cat([self.augment.batch(problem, batch).x for batch in batches], 1)
+        uniform = torch.cat([distributed.share(batch.draws["uniform"], 1) for batch in batches], 1)
         # Whatever the precision of the pass, squares and their sum are in single.
         return problem.supernet(x, self.view(problem, state, uniform)).float()

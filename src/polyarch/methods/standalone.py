@@ -7,26 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from polyarch import distributed
-from polyarch.core import Feed, Info, Problem, Stage, State, gradients
+from polyarch.core import Batch, Feed, Info, Method, Problem, Stage, State, gradients
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
-from polyarch.methods.recipe import Recipe
-from polyarch.settings import at_least
+from polyarch.settings import NonNegative, Positive, Share
 from polyarch.spaces.base import Hard, Space
 from polyarch.spaces.only import Only
 from polyarch.streams import Streams
-from polyarch.training.judging import judged
-from polyarch.training.optimisers import cosine, momentum_buffers
+from polyarch.training.augment import Augment
+from polyarch.training.evaluation import evaluate_view
+from polyarch.training.optimisers import Schedule, Sgd, momentum_buffers
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standalone(Recipe):
+class Standalone(Method):
     """Trains the network of one architecture: belief is a point mass."""
 
     name: ClassVar[str] = "standalone"
@@ -37,89 +38,87 @@ class Standalone(Recipe):
     network: Literal["evaluation", "search"] = "evaluation"
     """`evaluation`: the form in which networks of the space are trained and used; `search`: as in its supernet, which
     inherited weights fit."""
-    epochs: int = 50
+    epochs: Positive = 50
     """Passes over the training data (DARTS: 600; NAS-Bench-201: 200, or 12)."""
-    batch_size: int = 64
-    """Examples a step, over all ranks; a last partial batch is dropped (DARTS: 96; NAS-Bench-201: 256)."""
-    rate: float = 0.05
-    """First learning rate; it falls to 0 along a cosine, epoch by epoch (DARTS: 0.025; NAS-Bench-201: 0.1)."""
-    weight_decay: float = 5e-4
-    """L2, on every weight (NAS-Bench-201; DARTS: 3e-4)."""
-    clip: float = 0.0
-    """Gradients are scaled down to this norm; 0 is never (DARTS: 5)."""
-    auxiliary: float = 0.0
+    batch_size: Positive = 64
+    """Examples per step, over all ranks; a last partial batch is dropped (DARTS: 96; NAS-Bench-201: 256)."""
+    weights: Sgd = Sgd(lr=0.05, weight_decay=5e-4, schedule=Schedule(kind="cosine"))
+    """How weights are trained (DARTS: lr 0.025, weight_decay 3e-4, grad_clip 5; NAS-Bench-201: lr 0.1, nesterov)."""
+    augment: Augment = Augment()
+    """How images are changed at random (DARTS: crop 4, flip, cutout 16; NAS-Bench-201: crop 4, flip)."""
+    auxiliary: NonNegative = 0.0
     """Weight of the auxiliary tower's loss (DARTS: 0.4)."""
-    drop_path: float = 0.0
+    drop_path: Share = 0.0
     """Probability that an edge is left out in the last epoch, rising from 0 (DARTS: 0.2)."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least("auxiliary", self.auxiliary, 0)
-        if not 0 <= self.drop_path < 1:
-            raise PolyarchError(f"drop_path is a probability below 1, not {self.drop_path}")
-
+    @override
     def check(self, space: Space) -> None:
         """Raises when the architecture is none of the space's."""
         if not self.architecture:
             raise PolyarchError("say which architecture to train: --arch TEXT, or a run to take it from")
         space.parse(self.architecture)
 
+    @override
     def stages(self, space: Space) -> tuple[Stage, ...]:
         """One, in the space of that architecture alone."""
         form = space.evaluated() if self.network == "evaluation" else space
         return (Stage(Only(form, form.parse(self.architecture)), self.epochs),)
 
-    def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
+    @override
+    def draw(self, problem: Problem, streams: Streams) -> dict[str, Any]:
         """How images are changed, and which edges are left out for which examples."""
-        [spec] = self.feeds(problem).values()
-        drawn = super().draw(problem, streams)
+        feeds = self.feeds(problem)
+        drawn: dict[str, Any] = self.augment.draw(problem, feeds, streams)
         if self.drop_path and problem.supernet.drop_paths:
-            places = len(problem.supernet.drop_paths)
-            drawn["drop_path"] = torch.rand(places, spec.size, generator=streams["noise"])
+            shape = (1, len(problem.supernet.drop_paths), feeds["train"].size)
+            drawn["train"]["drop_path"] = torch.rand(shape, generator=streams["noise"])
         return drawn
 
-    def rates(self, epoch: int) -> dict[str, float]:
-        """See `Method.rates`."""
-        return {"weights": cosine(self.rate, epoch, self.epochs), "drop_path": self.drop_path * epoch / self.epochs}
+    @override
+    def schedule(self, epoch: int) -> dict[str, float]:
+        lr = self.weights.lr_at(epoch, self.epochs)
+        return {"weights.lr": lr, "drop_path": self.drop_path * epoch / self.epochs}
 
+    @override
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Fresh weights, or those of `previous`."""
-        self.start(problem, streams)
-        point = torch.zeros(problem.repeats, len(problem.space.decisions), 1, device=problem.data["train"].y.device)
+        self.augment.check(problem.supernet.shape.input)
+        problem.supernet.reset([s["init"] for s in streams])
+        point = torch.zeros(problem.repeats, len(problem.space.decisions), 1, device=problem.device)
         state = State.of(problem.supernet, {"logits": point})
         if previous is not None:
             _inherit(state, previous)
         state.optimiser = momentum_buffers(weights=state.weights)
         return state
 
+    @override
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Categorical:
         """All mass on the one architecture."""
         return Categorical(space.decisions, belief["logits"])
 
+    @override
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
         """One step of gradient ascent on the mean log-likelihood, the auxiliary tower's added by weight."""
-        batch = self.batch(problem, feed, "train")
         problem.supernet.train()
-        output, *towers = problem.supernet.outputs(batch.x, _view(problem), self._kept(problem, feed))
-        fit = distributed.mean(problem.likelihood.log_likelihood(output, batch.y))
+        batch = self.augment.batch(problem, feed.batches["train"][0])
+        output, *towers = problem.supernet.outputs(batch.x, _view(problem), self._kept(problem, feed, batch))
+        fit = problem.log_likelihood(output, batch)
         objective = fit
         for tower in towers:
-            objective = objective + self.auxiliary * distributed.mean(problem.likelihood.log_likelihood(tower, batch.y))
-        found = gradients(-objective, list(state.weights.values()))
-        self.move_weights(state, found, feed.rates["weights"])
-        examples = batch.y.shape[-1] * distributed.size()
-        return Info({"log_likelihood": fit.detach()}, forward=examples, backward=examples)
+            objective = objective + self.auxiliary * problem.log_likelihood(tower, batch)
+        self.weights.step(state, gradients(-objective, list(state.weights.values())), feed.schedule["weights.lr"])
+        return Info({"log_likelihood": fit.detach()}, forward=batch.size, backward=batch.size)
 
+    @override
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
-        """See `judged`."""
-        return judged(problem, _view(problem), split)
+        return evaluate_view(problem, _view(problem), split)
 
-    def _kept(self, problem: Problem, feed: Feed) -> Mapping[str, Tensor]:
+    def _kept(self, problem: Problem, feed: Feed, batch: Batch) -> Mapping[str, Tensor]:
         """Weights [repeats, batch] of every place that may be left out: 0, or 1 / (1 - rate)."""
-        if "drop_path" not in feed.draws:
+        if "drop_path" not in batch.draws:
             return {}
-        keep = 1 - feed.rates["drop_path"]
-        kept = (distributed.share(feed.draws["drop_path"], 2) < keep) / keep
+        keep = 1 - feed.schedule["drop_path"]
+        kept = (distributed.share(batch.draws["drop_path"], 2) < keep) / keep
         return {name: kept[:, k] for k, name in enumerate(problem.supernet.drop_paths)}
 
 

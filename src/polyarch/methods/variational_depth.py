@@ -1,4 +1,4 @@
-"""Variational depth search (Antoran, Allingham, Hernandez-Lobato: Variational Depth Search in ResNets), here LDN.
+"""Variational depth search (Antorán et al. 2020), here LDN.
 
 Depth d is a latent variable with prior p(d). One pass gives every depth's likelihood, so the bound
 
@@ -15,16 +15,26 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from polyarch import distributed
 from polyarch.core import Feed, Info, Method, Problem, State, gradients
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
-from polyarch.settings import at_least
+from polyarch.settings import NonNegative
 from polyarch.spaces.base import All, Space
 from polyarch.streams import Streams
-from polyarch.training.optimisers import check_sgd, dropped, momentum_buffers, sgd
+from polyarch.training.optimisers import Sgd, momentum_buffers, sgd
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeliefSgd:
+    """SGD on belief, with the momentum and the schedule of the weights."""
+
+    lr: NonNegative = 0.0
+    """Learning rate; 0 takes that of the weights, as the paper does, under which belief lags far behind the
+    posterior."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,20 +47,12 @@ class VariationalDepth(Method):
     update: Literal["sgd", "em"] = "sgd"
     """How belief moves: by the same SGD as the weights (the paper), or to the exact posterior after every epoch (`em`,
     Eq. 5; one more pass over the training data)."""
-    rate: float = 0.1
-    """Learning rate of the weights (appendix B)."""
-    belief_rate: float = 0.0
-    """Learning rate of belief; 0 takes `rate`, as the paper does, under which belief lags far behind the posterior."""
-    momentum: float = 0.5
-    """Appendix B."""
-    drop_after: int = 0
-    """Epochs after which the rate falls to a tenth; 0 is never. The paper: 30 for images."""
+    weights: Sgd = Sgd(lr=0.1, momentum=0.5)
+    """How weights are trained (appendix B; for images, to a tenth of the rate after 30 epochs)."""
+    arch: BeliefSgd = BeliefSgd()
+    """How belief is trained: by the same SGD."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_sgd(self.rate, self.momentum, self.drop_after)
-        at_least("belief_rate", self.belief_rate, 0)
-
+    @override
     def check(self, space: Space) -> None:
         """Needs one nested decision: a supernet that answers for all options in one pass."""
         if not space.nested:
@@ -59,24 +61,27 @@ class VariationalDepth(Method):
                 f"{space.name!r} is not"
             )
 
-    def rates(self, epoch: int) -> dict[str, float]:
-        """See `Method.rates`."""
-        rates = {"weights": self.rate, "belief": self.belief_rate or self.rate}
-        return {name: dropped(rate, self.drop_after, epoch) for name, rate in rates.items()}
+    @override
+    def schedule(self, epoch: int) -> dict[str, float]:
+        rates = {"weights": self.weights.lr, "belief": self.arch.lr or self.weights.lr}
+        return {f"{name}.lr": self.weights.schedule.at(lr, epoch, self.epochs) for name, lr in rates.items()}
 
+    @override
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Default initial weights; belief uniform, as zero logits (released code)."""
         problem.supernet.reset([s["init"] for s in streams])
         options = len(problem.space.decisions[0])
-        logits = torch.zeros(problem.repeats, options, device=problem.data["train"].y.device, requires_grad=True)
+        logits = torch.zeros(problem.repeats, options, device=problem.device, requires_grad=True)
         state = State.of(problem.supernet, {"logits": logits})
         state.optimiser = momentum_buffers(weights=state.weights, belief=state.belief)
         return state
 
+    @override
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Categorical:
         """q(d) = Cat(softmax(logits))."""
         return Categorical(space.decisions, belief["logits"].unsqueeze(-2))
 
+    @override
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
         """One step of gradient ascent on Eq. 2 (divided by N, which leaves its optimum in place)."""
         [batch] = feed.batches["train"]
@@ -84,17 +89,16 @@ class VariationalDepth(Method):
         fit = distributed.mean(depth_log_likelihood(problem, batch.x, batch.y))  # [repeats, depths]
         belief = self.distribution(problem.space, state.belief)
         bound = elbo(fit * problem.train_size, belief, problem.prior)
-        groups = {"weights": state.weights, "belief": state.belief}
-        if self.update == "em":
-            del groups["belief"]
-        found = gradients(-bound / problem.train_size, [p for group in groups.values() for p in group.values()])
-        for name, group in groups.items():
-            slopes, found = found[: len(group)], found[len(group) :]
-            momenta = [state.optimiser[f"{name}.{key}"] for key in group]
-            sgd(list(group.values()), slopes, momenta, rate=feed.rates[name], momentum=self.momentum)
-        examples = batch.y.shape[-1] * distributed.size()
-        return Info({"elbo": bound.detach()}, forward=examples, backward=examples)
+        weights, logits = list(state.weights.values()), list(state.belief.values())
+        found = gradients(-bound / problem.train_size, [*weights, *(logits if self.update == "sgd" else [])])
+        self.weights.step(state, found[: len(weights)], feed.schedule["weights.lr"])
+        if self.update == "sgd":
+            momenta = [state.optimiser["belief.logits"]]
+            slopes = found[len(weights) :]
+            sgd(logits, slopes, momenta, lr=feed.schedule["belief.lr"], momentum=self.weights.momentum)
+        return Info({"elbo": bound.detach()}, forward=batch.size, backward=batch.size)
 
+    @override
     def end_epoch(self, problem: Problem, state: State) -> int:
         """The E-step (Eq. 5), where belief is not moved by SGD."""
         if self.update == "sgd":
@@ -104,6 +108,7 @@ class VariationalDepth(Method):
             state.belief["logits"].copy_(posterior(totals, problem.prior).logits.squeeze(-2))
         return problem.train_size
 
+    @override
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
         """The bound on `train`; on `valid`, its likelihood term is the mean over validation examples."""
         belief = self.distribution(problem.space, state.belief)

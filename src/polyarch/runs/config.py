@@ -17,7 +17,7 @@ from polyarch.distributions.categorical import Categorical, pad
 from polyarch.distributions.priors import make_prior
 from polyarch.errors import PolyarchError
 from polyarch.files import read_json, write_json
-from polyarch.settings import make
+from polyarch.settings import make, plain
 from polyarch.spaces.base import Space
 
 FORMAT = 2
@@ -126,7 +126,7 @@ def describe_space(space: Space) -> dict[str, Any]:
 
 def describe_method(method: Method) -> dict[str, Any]:
     """A method as a config holds it."""
-    return {"name": catalogue.name_of("method", type(method), method.settings()), "settings": method.settings()}
+    return {"name": catalogue.name_of("method", type(method), plain(method)), "settings": plain(method)}
 
 
 def describe_task(task: Task, labels: int = 0) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from polyarch.runs.config import CONFIG, Config
 from polyarch.runs.finishing import finish, one_repeat
 from polyarch.runs.run import METRICS, Run, check_same_data, open_repeats, open_run
 from polyarch.runs.truth import Truth, truth_of
+from polyarch.settings import dotted, plain
 from polyarch.spaces.base import Space
 from polyarch.spaces.only import Only
 from polyarch.streams import Streams
@@ -354,7 +355,8 @@ def _run_stage(
 
 
 def _diverged(folder: Path, loop: Loop, diverged: Diverged) -> PolyarchError:
-    rates = {name: value for name, value in loop.method.settings().items() if name.endswith("rate") and value}
+    settings = dotted(type(loop.method), plain(loop.method))
+    rates = {name: value for name, value in settings.items() if name.endswith(".lr") and value}
     used = ", ".join(f"{name}={value:g}" for name, value in rates.items())
     smaller = " ".join(f"--set {name}={min(value / 10, 0.1):g}" for name, value in rates.items())
     kept = f"; what was measured until then is in {folder / METRICS}" if (folder / METRICS).exists() else ""

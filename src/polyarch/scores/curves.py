@@ -10,7 +10,7 @@ from torch import Tensor
 
 from polyarch.core import Examples
 from polyarch.settings import at_least
-from polyarch.training.optimisers import check_sgd
+from polyarch.training.optimisers import Sgd
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Tuning:
 
     def check(self) -> None:
         """Raises where it makes no sense."""
-        check_sgd(self.rate, self.momentum, 0)
+        Sgd(lr=self.rate, momentum=self.momentum)  # checks both
         at_least("batch_size", self.batch_size, 2)  # batch norm has no variance of one example
         at_least("weight_decay", self.weight_decay, 0)
 

@@ -134,7 +134,7 @@ class _Step:
         recipe = self._tuning
         sgd(
             self._weights, found, self._momenta,
-            rate=self._rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay,
+            lr=self._rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay,
         )  # fmt: skip
         examples = self._batch.y.shape[0] * len(loss)
         return Info(told, forward=examples, backward=examples)

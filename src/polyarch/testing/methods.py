@@ -19,7 +19,7 @@ from polyarch.runs.run import WEIGHTS, read_history, repeat_folder
 from polyarch.runs.search import resume, search
 from polyarch.spaces.base import Space
 from polyarch.training import checkpoints
-from polyarch.training.rehearsal import prepare, rehearse, standardised
+from polyarch.training.rehearsal import one_step, prepare, rehearse, standardised
 
 RELATIVE, ABSOLUTE = 1e-3, 1e-4
 """Between batched and single runs, or two ranks and one: sums are taken in another order, and steps amplify it."""
@@ -56,7 +56,7 @@ def check_groups(method: Method, space: Space, task: Task) -> None:
     assert len(set(owned)) == len(owned), "weights and belief must not share memory"
     for name, value in state.tensors().items():
         assert value.shape[:1] == (2,), f"every tensor of a state needs a leading axis of repeats: {name}"
-    info = method.step(problem, state, feed)
+    info = one_step(method, problem, state, feed)
     assert places == {name: value.data_ptr() for name, value in state.tensors().items()}, (
         "a step must change the tensors of the state in place, and make no new ones"
     )

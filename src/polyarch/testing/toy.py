@@ -95,14 +95,14 @@ class EnumeratedElbo(Method):
 
     name: ClassVar[str] = "enumerated-elbo"
 
-    rate: float = 0.05
+    lr: float = 0.05
     """Learning rate of weights and belief alike."""
     noise: float = 0.0
     """Standard deviation of noise added to the belief's gradient: a draw for the streams to be checked on."""
 
-    def rates(self, epoch: int) -> dict[str, float]:
-        """See `Method.rates`."""
-        return {"rate": self.rate}
+    def schedule(self, epoch: int) -> dict[str, float]:
+        """See `Method.schedule`."""
+        return {"lr": self.lr}
 
     def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
         """See `Method.draw`."""
@@ -111,7 +111,7 @@ class EnumeratedElbo(Method):
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """See `Method.init`."""
         problem.supernet.reset([s["init"] for s in streams])
-        logits = torch.zeros(problem.repeats, 2, len(SLOPES), device=problem.data["train"].y.device)
+        logits = torch.zeros(problem.repeats, 2, len(SLOPES), device=problem.device)
         state = State.of(problem.supernet, {"logits": logits.requires_grad_()})
         state.optimiser = momentum_buffers(weights=state.weights, belief=state.belief)
         return state
@@ -133,8 +133,8 @@ class EnumeratedElbo(Method):
         found = gradients(-bound / problem.train_size, list(moving.values()))
         found[-1] += self.noise * feed.draws["noise"]
         momenta = list(state.optimiser.values())
-        sgd(list(moving.values()), found, momenta, rate=feed.rates["rate"], momentum=0.5)
-        examples = batch.y.shape[-1] * distributed.size() * fits.shape[-1]
+        sgd(list(moving.values()), found, momenta, lr=feed.schedule["lr"], momentum=0.5)
+        examples = batch.size * fits.shape[-1]
         return Info({"elbo": bound.detach()}, forward=examples, backward=examples)
 
     @torch.no_grad()

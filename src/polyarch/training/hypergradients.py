@@ -5,8 +5,8 @@ The sum over training losses of T steps of plain SGD,
     SoTL(alpha) = sum_{t=0..T-1} L(w_t, alpha; batch_t),   w_{t+1} = w_t - rate dL/dw (w_t, alpha; batch_t),
 
 depends on alpha directly and through the weights. `sotl_forward` and `sotl_reverse` give its exact gradient,
-`sotl_first_order` the direct part alone. `unrolled_exact` and `unrolled_finite_difference` are the gradients of DARTS's
-second order: the validation loss after one step.
+`sotl_first_order` the direct part alone. `unrolled_exact` is the gradient of DARTS's second order, the validation loss
+after one step, and `mixed_product` what stands for its second derivative.
 
 Everything here is a function of plain tensors: weights and alpha are lists of tensors, which are neither changed nor
 need gradients, and a loss computes from them (a module by `torch.func.functional_call`). Weight decay belongs inside
@@ -28,6 +28,8 @@ BatchLoss = Callable[[Tensors, Tensors, Any], Tensor]
 """(weights, alpha, batch) -> scalar."""
 Rate = float | Tensor | Callable[[Tensors], Tensor]
 """Of weights: a number, or a function of alpha, for which the rate itself is learnt."""
+Step = Callable[[Tensors, Tensors], list[Tensor]]
+"""(weights, gradients) -> weights after a step."""
 
 
 class Rollout(NamedTuple):
@@ -103,11 +105,20 @@ def _rate_and_growth(rate: Rate, alpha: Tensors) -> tuple[float | Tensor, Tensor
     return size.detach(), _flat(torch.autograd.grad(size, alpha, materialize_grads=True))
 
 
-def sotl_reverse(loss: BatchLoss, weights: Tensors, alpha: Tensors, batches: Iterable[Any], rate: Rate) -> Rollout:
+def sotl_reverse(
+    loss: BatchLoss,
+    weights: Tensors,
+    alpha: Tensors,
+    batches: Iterable[Any],
+    rate: Rate = 0.0,
+    *,
+    step: Step | None = None,
+) -> Rollout:
     """The exact gradient by differentiating through all steps (Eq. 3.18 to 3.20).
 
-    Memory: the graph of every step. Time: some four backward passes a step, whatever the size of alpha. For many
-    numbers and few steps. Arguments as in `sotl_forward`.
+    Memory: the graph of every step. Time: some four backward passes per step, whatever the size of alpha. For many
+    numbers and few steps. Arguments as in `sotl_forward`; a `step` other than plain SGD may be given instead of the
+    rate: weights and gradients to weights, differentiably.
     """
     weights, alpha = _leaves(weights), _leaves(alpha)
     total = _zero(weights)
@@ -115,7 +126,8 @@ def sotl_reverse(loss: BatchLoss, weights: Tensors, alpha: Tensors, batches: Ite
         for batch in batches:
             value = loss(weights, alpha, batch)
             gradients = torch.autograd.grad(value, weights, create_graph=True, materialize_grads=True)
-            total, weights = total + value, _stepped(weights, gradients, rate, alpha)
+            total = total + value
+            weights = step(weights, gradients) if step else _stepped(weights, gradients, rate, alpha)
     gradient = torch.autograd.grad(total, alpha, materialize_grads=True) if total.requires_grad else _zeros(alpha)
     return Rollout(list(gradient), _copies(weights), total.detach())
 
@@ -157,36 +169,33 @@ def unrolled_exact(train_loss: Loss, valid_loss: Loss, weights: Tensors, alpha: 
     return list(torch.autograd.grad(value, alpha, materialize_grads=True))
 
 
-def unrolled_finite_difference(
-    train_loss: Loss, valid_loss: Loss, weights: Tensors, alpha: Tensors, rate: float | Tensor
-) -> list[Tensor]:
-    """`unrolled_exact` with the mixed second derivative by a central difference (Eq. 3.12).
+def mixed_product(belief_gradients: Callable[[], list[Tensor]], weights: Tensors, direction: Tensors) -> list[Tensor]:
+    """d2 L / d belief d w times a direction in w (Eq. 3.12), by central difference; the weights are left moved.
 
-    The difference is taken along the validation gradient, 0.01 to either side in the Euclidean norm of the weights. No
-    second derivatives, so it works where a loss has none, and needs the memory of a plain step. Where the validation
-    gradient is zero, so is the term.
+    Every tensor has a leading axis of repeats, which do not touch each other: the step is 0.01 over the direction's
+    norm, each repeat's own. It needs no second derivatives, and the memory of a plain step.
     """
-    weights, alpha = _leaves(weights), _leaves(alpha)
-    stepped = _leaves(_stepped(weights, _gradients(train_loss, weights, alpha, of=weights), rate, alpha))
-    both = _gradients(valid_loss, stepped, alpha, of=[*stepped, *alpha])
-    along, direct = both[: len(weights)], both[len(weights) :]
-    norm = _dot(along, along).sqrt()
-    distance = 0.01 / norm.clamp(min=torch.finfo(norm.dtype).tiny ** 0.5)
-    ends = []
-    for sign in (1, -1):
-        moved = [weight.detach() + sign * distance * part for weight, part in zip(weights, along, strict=True)]
-        ends.append(_gradients(train_loss, moved, alpha, of=alpha))
-    return [first - rate * (above - below) / (2 * distance) for first, above, below in zip(direct, *ends, strict=True)]
+    squares = torch.stack([d.flatten(1).square().sum(1) if d.dim() > 1 else d.square() for d in direction])
+    # Where a validation batch is fitted perfectly the direction is 0 or nearly, and so is the product.
+    size = 0.01 / squares.sum(0).sqrt().clamp_min(1e-12)
+
+    def shifted(by: float) -> list[Tensor]:
+        with torch.no_grad():
+            for weight, d in zip(weights, direction, strict=True):
+                weight.add_(by * _along(size, d) * d)
+        return belief_gradients()
+
+    above, below = shifted(1.0), shifted(-2.0)
+    return [(a - b) / (2 * _along(size, a)) for a, b in zip(above, below, strict=True)]
+
+
+def _along(values: Tensor, like: Tensor) -> Tensor:
+    """[repeats] so that it multiplies [repeats, ...]."""
+    return values.view(-1, *[1] * (like.dim() - 1))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Small things.
-
-
-def _gradients(loss: Loss, weights: Tensors, alpha: Tensors, of: Tensors) -> list[Tensor]:
-    with torch.enable_grad():
-        value = loss(weights, alpha)
-    return list(torch.autograd.grad(value, of, materialize_grads=True))
 
 
 def _stepped(weights: Tensors, gradients: Tensors, rate: Rate, alpha: Tensors) -> list[Tensor]:

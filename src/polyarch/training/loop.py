@@ -158,8 +158,8 @@ class Loop:
     def epoch(self) -> dict[str, Any] | None:
         """One epoch; returns what there is to tell when it was one after which to evaluate, else None."""
         progress = self.progress
-        for name, value in self.method.schedule(progress.epoch).items():
-            self._schedule[name].fill_(value)
+        for name, now in self.method.schedule(progress.epoch).items():
+            self._schedule[name].fill_(now)
         counts = self.batches.counts
         parts = {
             count: self.method.parts(self.problem, self.state, progress.epoch, count) for count in dict.fromkeys(counts)

@@ -45,19 +45,19 @@ def deviation(precision: Tensor) -> Tensor:
 
 @torch.no_grad()
 def vadam(
-    belief: Posterior, gradients: Tensor, first: Tensor, steps: Tensor, *, rate: Tensor, betas: tuple[float, float]
+    belief: Posterior, gradients: Tensor, first: Tensor, steps: Tensor, *, lr: Tensor, betas: tuple[float, float]
 ) -> None:
     """Variational Adam as its authors' library has it.
 
         m <- b1 m + (1 - b1) (mean g + delta/N mean),    s <- b2 s + (1 - b2) mean g^2
-        mean <- mean - rate m / (1 - b1^t) / (sqrt(s / (1 - b2^t)) + delta/N)
+        mean <- mean - lr m / (1 - b1^t) / (sqrt(s / (1 - b2^t)) + delta/N)
 
     Args:
         belief: what moves; its deviation is of s without the correction.
         gradients: one a draw, [draws, repeats, ...].
         first: m, [repeats, ...].
         steps: t, the updates made before, [repeats], in double precision.
-        rate: of the mean.
+        lr: of the mean.
         betas: b1 and b2.
     """
     pull = belief.prior_precision / belief.data_size
@@ -66,39 +66,39 @@ def vadam(
     first.lerp_(gradients.mean(0) + pull * belief.mean, 1 - betas[0])
     belief.learn_curvature(gradients.square().mean(0), 1 - betas[1])
     scale = (belief.curvature() / corrections[1]).sqrt() + pull
-    belief.mean.sub_(rate * first / corrections[0] / scale)
+    belief.mean.sub_(lr * first / corrections[0] / scale)
 
 
 @torch.no_grad()
-def newton(belief: Posterior, gradient: Tensor, estimate: Tensor, *, rate: Tensor) -> None:
+def newton(belief: Posterior, gradient: Tensor, estimate: Tensor, *, lr: Tensor) -> None:
     """A step of variational online Newton (Eqs. 13 and 14), given an estimate of the diagonal curvature.
 
-        s <- (1 - rate) s + rate * estimate,    mean <- mean - rate (g + delta/N mean) / (s + delta/N)
+        s <- (1 - lr) s + lr * estimate,    mean <- mean - lr (g + delta/N mean) / (s + delta/N)
 
     With `curvature_by_noise` this is VON, with the square of the gradient Vprop (Eq. 15).
     """
-    belief.learn_curvature(estimate, rate.double())
+    belief.learn_curvature(estimate, lr.double())
     # Where a loss is not convex, an estimate may be negative; belief is kept from being wider than the prior.
     belief.precision.clamp_min_(belief.prior_precision)
     slope = belief.data_size * gradient + belief.prior_precision * belief.mean
-    belief.mean.sub_(rate * slope / belief.precision)
+    belief.mean.sub_(lr * slope / belief.precision)
 
 
 @torch.no_grad()
-def vadam_printed(belief: Posterior, gradient: Tensor, change: Tensor, *, rate: Tensor, momentum: float) -> None:
+def vadam_printed(belief: Posterior, gradient: Tensor, change: Tensor, *, lr: Tensor, momentum: float) -> None:
     """Variational Adam as printed (Eqs. 17 and 18): a step of Vprop and, on top, momentum times the last change.
 
     The change counts by (s + delta/N) before over after the step. No root, no correction: where gradients are small,
     steps are far longer than those of `vadam`.
     """
     mean, precision = belief.mean.clone(), belief.precision.clone()
-    newton(belief, gradient, gradient.square(), rate=rate)
+    newton(belief, gradient, gradient.square(), lr=lr)
     belief.mean.add_(momentum * precision / belief.precision * change)
     change.copy_(belief.mean - mean)
 
 
 @torch.no_grad()
-def bayes_by_backprop(belief: Posterior, gradients: Tensor, noise: Tensor, *, rate: Tensor) -> None:
+def bayes_by_backprop(belief: Posterior, gradients: Tensor, noise: Tensor, *, lr: Tensor) -> None:
     """Plain gradient descent on N times the loss plus KL(belief | prior) (Eqs. 6 and 7).
 
     What is moved beside the mean is the logarithm of the deviation, which keeps that positive. Its gradient needs no
@@ -108,8 +108,8 @@ def bayes_by_backprop(belief: Posterior, gradients: Tensor, noise: Tensor, *, ra
     n, delta, width = belief.data_size, belief.prior_precision, belief.precision.rsqrt()
     slope = n * gradients.mean(0) + delta * belief.mean
     log_slope = n * width * (gradients * noise).mean(0) + delta * width.square() - 1
-    belief.mean.sub_(rate * slope)
-    belief.precision.mul_((2 * rate * log_slope).exp())
+    belief.mean.sub_(lr * slope)
+    belief.precision.mul_((2 * lr * log_slope).exp())
 
 
 def curvature_by_noise(gradients: Tensor, noise: Tensor, precision: Tensor) -> Tensor:

@@ -110,6 +110,14 @@ class Adam:
         )
 
 
+DARTS_WEIGHTS = Sgd(
+    lr=0.025, momentum=0.9, weight_decay=3e-4, grad_clip=5.0, schedule=Schedule(kind="cosine", last_lr=0.001)
+)
+"""How DARTS trains the weights of its supernet."""
+DARTS_ARCH = Adam(lr=3e-4, betas=(0.5, 0.999), weight_decay=1e-3)
+"""How DARTS trains architecture parameters."""
+
+
 def momentum_buffers(**groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Zero momentum for every parameter of every group, made before the first step, under `GROUP.PARAMETER`."""
     return {

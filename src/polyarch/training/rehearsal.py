@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from polyarch.core import Examples, Feed, Method, Problem, State
+from polyarch.core import Examples, Feed, Info, Method, Problem, State
 from polyarch.data.labels import HIDDEN
 from polyarch.data.task import Task
 from polyarch.distributions.priors import make_prior
 from polyarch.spaces.base import Space
 from polyarch.streams import Streams
+from polyarch.trees import tree_map
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,32 @@ def prepare(method: Method, space: Space, task: Task, examples: Examples, repeat
     )
     streams = [Streams(k) for k in range(repeats)]
     state = method.init(problem, streams, None)
+    feeds = method.feeds(problem)
+    first, *others = (method.draw(problem, s) for s in streams)
+    drawn = tree_map(lambda *values: torch.stack(values), first, *others)
     batches = {
-        name: [next(problem.passes(spec.split, spec.size))] * spec.count for name, spec in method.feeds(problem).items()
+        name: [
+            replace(next(problem.passes(spec.split, spec.size)), draws=tree_map(itemgetter((slice(None), k)), own))
+            for k in range(spec.count)
+        ]
+        for name, spec in feeds.items()
+        for own in [drawn.get(name, {})]
     }
-    drawn = [method.draw(problem, s) for s in streams]
-    draws = {name: torch.stack([d[name] for d in drawn]) for name in drawn[0]}
-    rates = {name: torch.tensor(rate) for name, rate in method.rates(0).items()}
-    return problem, state, Feed(batches, draws, rates)
+    draws = {name: value for name, value in drawn.items() if name not in feeds}
+    schedule = {name: torch.tensor(value) for name, value in method.schedule(0).items()}
+    return problem, state, Feed(batches, draws, schedule)
+
+
+def one_step(method: Method, problem: Problem, state: State, feed: Feed) -> Info:
+    """All parts of a first step; a metric that several of them tell is that of the last."""
+    count = len(next(iter(feed.batches.values())))
+    metrics: dict[str, Tensor] = {}
+    forward = backward = 0
+    for part in method.parts(problem, state, 0, count):
+        info = part.run(problem, state, feed if part.batch is None else feed.only(part.batch))
+        metrics |= info.metrics
+        forward, backward = forward + info.forward, backward + info.backward
+    return Info(metrics, forward, backward)
 
 
 def standardised(task: Task) -> Examples:
@@ -81,7 +102,7 @@ def rehearse(method: Method, space: Space, task: Task, repeats: int = 1) -> Need
     with FakeTensorMode() as mode, torch.autograd.graph.saved_tensors_hooks(note, lambda value: value):
         examples = Examples(mode.from_tensor(real.x), mode.from_tensor(real.y))
         problem, state, feed = prepare(method, space, task, examples, repeats)
-        method.step(problem, state, feed)
+        one_step(method, problem, state, feed)
         own = {id(value.untyped_storage()) for value in state.tensors().values()}
         activations = sum(_bytes(v.untyped_storage()) for key, v in saved.items() if key not in own)
         return Needs(

@@ -1,0 +1,64 @@
+"""What architectures of a supernet, or a mixture of their options, are worth on a split."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polyarch.architecture import Architecture
+from polyarch.core import Problem
+from polyarch.spaces.base import Hard, Soft, Space
+from polyarch.spaces.only import certain
+
+
+@torch.no_grad()
+def evaluate_view(problem: Problem, view: Hard | Soft, split: str) -> dict[str, Tensor]:
+    """Mean log-likelihood, which is the objective too, and the everyday metric: [repeats] each, in evaluation mode."""
+    problem.supernet.eval()
+    if isinstance(view, Hard) and isinstance(view.choices, Tensor):
+        view = Hard.read(view.choices)
+    count = len(problem.data[split])
+    fit = torch.zeros(problem.repeats, dtype=torch.float64, device=problem.device)
+    measured = torch.zeros_like(fit)
+    for batch in problem.passes(split):
+        outputs = problem.supernet(batch.x, view)
+        fit += problem.likelihood.log_likelihood(outputs, batch.y).sum(-1, dtype=torch.float64)
+        measured += problem.likelihood.measured(outputs, batch.y).sum(-1)
+    mean = fit / count
+    return {"objective": mean, "log_likelihood": mean, problem.likelihood.measure: measured / count}
+
+
+def evaluate_mean(problem: Problem, architectures: Tensor, split: str) -> dict[str, Tensor]:
+    """What architectures [n, decisions] are worth in the mean, with the shared weights."""
+    found = [evaluate_view(problem, Hard(row.expand(problem.repeats, -1)), split) for row in architectures]
+    return {name: torch.stack([one[name] for one in found]).mean(0) for name in found[0]}
+
+
+def best_architecture(problem: Problem, architectures: Tensor) -> Tensor:
+    """Each repeat's best of architectures [n, decisions], by validation data, else by training data: [repeats, ...]."""
+    split = "valid" if "valid" in problem.data else "train"
+    found = [evaluate_view(problem, Hard(row.expand(problem.repeats, -1)), split)["objective"] for row in architectures]
+    return architectures[torch.stack(found).argmax(0)]
+
+
+def collapse_of(space: Space, choices: Tensor) -> dict[str, Tensor]:
+    """Of architectures [n, decisions] of a cell space: the share of skips among operations, and the depth in edges."""
+    if not space.has_cells:
+        return {}
+    found = [collapse(space, architecture) for architecture in space.decode(choices)]
+    return {name: torch.tensor([own[name] for own in found]) for name in found[0]}
+
+
+def collapse(space: Space, architecture: Architecture) -> dict[str, float]:
+    """How far an architecture has collapsed.
+
+    Its first cell's `cell_depth`, the `skip_share` of its operations, and whether that is more than the space bears
+    (`collapsed`, 1 or 0).
+    """
+    cell = space.graphs(certain(space, architecture))[0]
+    operations = [edge.label for edge in cell.edges if edge.label]
+    found = {"cell_depth": float(cell.depth())}
+    if operations:
+        share = sum(label.startswith("skip") for label in operations) / len(operations)
+        found |= {"skip_share": share, "collapsed": float(share > space.most_skips)}
+    return found
