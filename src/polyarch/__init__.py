@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from polyarch.version import __version__
+
 if TYPE_CHECKING:
     from polyarch import (
         blackbox,
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
     from polyarch.spaces.choice import Choice
     from polyarch.spaces.module import ModuleSpace
 
-__version__ = "0.1.0"
 __all__ = [
+    "__version__",
     "Architecture",
     "Choice",
     "Decision",

@@ -23,9 +23,9 @@ def doctor(
     """Versions, devices, and the parameters and memory that a search with these options would need."""
     import torch
 
-    import polyarch
     from polyarch.cli.choices import choose
     from polyarch.training.rehearsal import rehearse
+    from polyarch.version import __version__
 
     chosen = choose(space, method, data, settings)
     task = chosen.source.task()
@@ -35,7 +35,7 @@ def doctor(
     listed = chosen.space.members if chosen.method.stays_listed else ()
     found: dict[str, Any] = {
         "versions": {
-            "polyarch": polyarch.__version__,
+            "polyarch": __version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
         },

@@ -67,7 +67,7 @@ class Progressive:
     """Stages of the space darts, whose networks can grow."""
 
     stages: tuple[ProgressiveStage, ...] = ()
-    """LAYERS:OPERATIONS:DROPOUT of every stage; none is a search without them (the paper: 5:8:0.1,11:5:0.4,17:3:0.7)."""
+    """LAYERS:OPERATIONS:DROPOUT of every stage; none: no stages (the paper: 5:8:0.1,11:5:0.4,17:3:0.7)."""
     skips: Annotated[int, AtLeast(0)] = 2
     """With stages, at most so many skips in the normal cell that is read out (P-DARTS)."""
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-import polyarch
 from polyarch import catalogue
 from polyarch.core import Method
 from polyarch.data.task import Likelihood, Task, TaskShape, likelihood_from
@@ -19,6 +18,7 @@ from polyarch.errors import PolyarchError
 from polyarch.files import read_json, write_json
 from polyarch.settings import make, plain
 from polyarch.spaces.base import Space
+from polyarch.version import __version__
 
 FORMAT = 2
 CONFIG = "config.json"
@@ -162,4 +162,4 @@ def describe_prior(prior: str | Categorical, space: Space) -> str | dict[str, li
 
 def versions() -> dict[str, str]:
     """What the run was made with."""
-    return {"polyarch": polyarch.__version__, "torch": torch.__version__}
+    return {"polyarch": __version__, "torch": torch.__version__}
