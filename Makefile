@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup demo test check bench clean
+.PHONY: setup demo test check bench gpu clean
 
 setup: $(STAMP)
 
@@ -35,6 +35,10 @@ bench: setup
 	$(BIN)/python -m bench.startup
 	$(BIN)/python -m bench.memory
 	$(BIN)/python -m bench.faults --kills 20
+
+# On a machine with a CUDA device, with the Python that has torch there: nothing is installed.
+gpu:
+	PYTHONPATH=src $(PYTHON) -m bench.gpu
 
 clean:
 	rm -rf $(VENV) runs

@@ -323,7 +323,7 @@ def _looked_at(candidates):
     return [fine_tuned([c], 0, Tuning(), torch.Generator(), looks=LOOKS[:2])[0] for c in candidates]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.cuda
 def test_a_gpu_takes_many_at_once(monkeypatch):
     candidates = many("cuda")
     wanted = alone(candidates, 5, LOOKS)

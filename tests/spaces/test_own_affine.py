@@ -99,7 +99,7 @@ def test_hooks_of_batch_norm_see_the_images(all_alike):
     assert torch.equal(seen[0], x)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="kernels are for CUDA devices")
+@pytest.mark.cuda
 @pytest.mark.parametrize("mode", ["training", "running", "batch"])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
@@ -118,7 +118,7 @@ def test_kernels_are_the_plain_operations(repeats, channels, dtype, close, layou
         assert (one.cpu().double() - other).abs().max() <= close * other.abs().max()
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="kernels are for CUDA devices")
+@pytest.mark.cuda
 def test_kernels_keep_what_is_no_number():
     made, x = layer(1, torch.float32).cuda(), images(1, torch.float32).cuda()
     one_hot = places(1)[1].cuda()

@@ -75,7 +75,7 @@ def test_known_rows_are_drawn_rows_of_every_example():
     assert torch.allclose(ours, by_rows(x, KnownRows(rows), nodes), atol=1e-12)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="kernels are for CUDA devices")
+@pytest.mark.cuda
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
 @pytest.mark.parametrize("repeats", [1, 2])
@@ -111,7 +111,7 @@ def test_kernels_are_the_plain_operations(repeats, layout, dtype, close):
         same(found, plain * (weights[:, :, row] != 0))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="kernels are for CUDA devices")
+@pytest.mark.cuda
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_a_stage_of_kernels_has_the_plain_gradients(layout):
     x, weights, nodes = stage(1, BATCH, torch.float32, "cuda")

@@ -147,7 +147,7 @@ def test_a_step_with_it_can_be_captured():
         assert augment.apply(x, drawn(augment, 2, 6)).shape == x.shape
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.cuda
 def test_captured_it_follows_the_draws():
     augment, x, black = Augment(crop=4, flip=True, cutout=4), images(2, 6), torch.ones(3, 1, 1)
     places = {name: torch.zeros_like(value, device="cuda") for name, value in drawn(augment, 2, 6).items()}

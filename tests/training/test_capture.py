@@ -6,7 +6,7 @@ from polyarch.methods import FixedDepth, VariationalDepth
 from polyarch.training.capture import CapturedStep
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.cuda
 @pytest.mark.parametrize("method", [VariationalDepth, FixedDepth])
 @pytest.mark.parametrize("data", ["spirals", "digits"])
 def test_captured_search_equals_the_same_search_on_the_cpu(tmp_path, monkeypatch, method, data):
@@ -83,7 +83,7 @@ def Network():
 """
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.cuda
 @pytest.mark.parametrize("name", SEARCHES)
 def test_captured_cells_equal_those_on_the_cpu(tmp_path, monkeypatch, name):
     (tmp_path / "torch_choices.py").write_text(OWN)
@@ -98,7 +98,7 @@ def test_captured_cells_equal_those_on_the_cpu(tmp_path, monkeypatch, name):
             assert second[key] == pytest.approx(first[key], rel=5e-2, abs=5e-3), key
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.cuda
 def test_capturing_leaves_no_trace_in_the_state():
     from polyarch.core import Info
 
