@@ -4,7 +4,7 @@ from polyarch import PolyarchError, catalogue
 from polyarch.blackbox import BlackBox
 from polyarch.methods import Method, VariationalDepth
 from polyarch.scores import Score
-from polyarch.settings import settings_of
+from polyarch.settings import make, parts_of, settings_of
 from polyarch.spaces import Space
 
 BASES = {"space": Space, "method": Method, "score": Score, "baseline": BlackBox}
@@ -13,20 +13,20 @@ BASES = {"space": Space, "method": Method, "score": Score, "baseline": BlackBox}
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in catalogue.KINDS.items() for name in names])
 def test_every_name_makes_its_thing_and_every_setting_is_explained(kind, name):
     cls, preset = catalogue.find(kind, name)
-    made = cls("torch.nn:Identity") if name == "module" else cls(**preset)
+    made = cls("torch.nn:Identity") if name == "module" else make(cls, preset)
     assert isinstance(made, BASES[kind])
     assert catalogue.find(kind, catalogue.name_of(kind, cls))[0] is cls
-    for setting in settings_of(cls).values():
+    for setting in (settings_of(cls) | parts_of(cls)).values():
         assert setting.help, f"{setting.name} of {name} needs a sentence on what it means"
 
 
 def test_presets_are_the_papers():
     cls, preset = catalogue.find("method", "variational-depth-images")
-    method = cls(**preset)
+    method = make(cls, preset)
     assert (method.batch_size, method.rate, method.momentum) == (512, 0.1, 0.5)
     assert (method.patience, method.drop_after) == (30, 30)
     assert [round(method.rates(epoch)["weights"], 4) for epoch in (0, 29, 30, 99)] == [0.1, 0.1, 0.01, 0.01]
-    spirals = cls(**catalogue.find("method", "variational-depth-spirals")[1])
+    spirals = make(*catalogue.find("method", "variational-depth-spirals"))
     assert (spirals.patience, spirals.epochs, spirals.stop, spirals.drop_after) == (500, 8000, "train", 0)
 
 

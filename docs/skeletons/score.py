@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from polyarch.scores.base import Candidate, Score
-from polyarch.settings import check, positive
+from polyarch.settings import Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,15 +28,11 @@ class Sensitivity(Score):
     cost: ClassVar[str] = "A forward and a backward pass of a few inputs, a few times."
     # CHANGE: a score that asks for data or trained weights says so: needs = frozenset({"data", "weights"}).
 
-    # CHANGE: a field is a setting, the text under it its help.
-    inputs: int = 16
+    # CHANGE: a field is a setting, the text under it its help; its type says what it may be (`polyarch.settings`).
+    inputs: Positive = 16
     """Random inputs a network is tried on."""
-    draws: int = 4
+    draws: Positive = 4
     """Initialisations that are averaged."""
-
-    def __post_init__(self) -> None:
-        check(self)
-        positive(self, "inputs", "draws")
 
     def __call__(self, candidates: Sequence[Candidate], generator: torch.Generator) -> Tensor:
         """See `Score.__call__`."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError
-from polyarch.settings import positive
+from polyarch.settings import Positive
 from polyarch.spaces.base import Hard, PerExample, Soft, Space, Supernet, View
 from polyarch.spaces.layers import Linear
 
@@ -30,15 +30,11 @@ class Activations(Space):
 
     name: ClassVar[str] = "activations"  # CHANGE
 
-    # CHANGE: a field is a setting, the text under it its help. Types: int, float, str, bool, Literal of texts.
-    layers: int = 2
+    # CHANGE: a field is a setting, the text under it its help; its type says what it may be (`polyarch.settings`).
+    layers: Positive = 2
     """Hidden layers."""
-    width: int = 16
+    width: Positive = 16
     """Features of a hidden layer."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()  # checks the types
-        positive(self, "layers", "width")
 
     @property
     def decisions(self) -> tuple[Decision, ...]:

@@ -1,4 +1,5 @@
 import json
+from typing import Annotated
 
 import numpy as np
 
@@ -6,6 +7,7 @@ from polyarch.data import SOURCES, load, settings_of, source_for, source_from
 from polyarch.data.files import Csv, ImageFolder, Npz
 from polyarch.data.memory import Arrays, TorchDataset
 from polyarch.data.names import Digits, Spirals
+from polyarch.settings import AtLeast
 
 
 def test_texts_find_their_class(tmp_path, monkeypatch):
@@ -28,7 +30,7 @@ def test_every_setting_has_help_and_a_default():
             assert setting.help, (cls, setting.name)
             assert isinstance(setting.default, bool | int | float | str)
     assert settings_of(Spirals)["valid"].default == 0.0
-    assert settings_of(Spirals)["points"].type is int
+    assert settings_of(Spirals)["points"].type == Annotated[int, AtLeast(4)]
 
 
 def test_a_task_says_how_to_load_it_again(tmp_path, monkeypatch):

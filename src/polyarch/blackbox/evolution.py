@@ -11,7 +11,7 @@ import torch
 
 from polyarch.blackbox.base import Asking, BlackBox, drawn, mutated
 from polyarch.blackbox.history import Choices
-from polyarch.settings import positive
+from polyarch.settings import Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,14 +24,10 @@ class RegularisedEvolution(BlackBox):
     name: ClassVar[str] = "regularised-evolution"
     meaning: ClassVar[str] = "Children of the best of a few random members, in a population whose oldest member dies."
 
-    population: int = 10
+    population: Positive = 10
     """How many live at a time (10 in NAS-Bench-201's comparison; 100 in Real et al., 2019)."""
-    sample: int = 3
+    sample: Positive = 3
     """How many are drawn for the best of them to be the parent (3 in NAS-Bench-201's comparison; 25 in Real et al.)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive(self, "population", "sample")
 
     def ask(self, options: Sequence[int], generator: torch.Generator) -> Asking:
         """See `BlackBox.ask`; goes on for ever."""

@@ -16,7 +16,7 @@ from polyarch.data.checks import Array, reason
 from polyarch.data.source import Unsplit
 from polyarch.data.splitting import Examples, Kind
 from polyarch.errors import PolyarchError, unknown
-from polyarch.settings import at_least
+from polyarch.settings import Count
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
 GREY_MODES = ("1", "L", "LA")
@@ -117,12 +117,11 @@ class Csv(FileSource):
 class ImageFolder(FileSource):
     """8-bit images in a folder, one sub-folder a class; uint8 [1, h, w] if all are grey, else [3, h, w]."""
 
-    size: int = 0
+    size: Count = 0
     """Scale every image to this height and width; 0: keep them, and all must be of one size."""
 
     def read(self) -> Examples:
         """All images, classes and files in the order of their names."""
-        at_least("size", self.size, 0)
         root = Path(self.text)
         classes = [p.name for p in listed(root) if p.is_dir() and not p.name.startswith(".")]
         if len(classes) < 2:

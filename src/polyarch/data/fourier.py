@@ -19,7 +19,7 @@ from polyarch.data.checks import Array
 from polyarch.data.source import Source
 from polyarch.data.splitting import Examples
 from polyarch.errors import PolyarchError
-from polyarch.settings import at_least
+from polyarch.settings import Count
 
 POINTS = {"thesis": 10_000, "code": 50_000}
 RANGE = 10.0
@@ -38,20 +38,18 @@ class FourierSeries(Source):
     definition: Literal["thesis", "code"] = "code"
     """`thesis`: 10,000 random x in +-10, angles 2 pi x, no noise. `code`: 50,000 evenly spaced x in +-10,000 pi, angles
     x, Gaussian noise of variance 0.25 on the training targets."""
-    degree: int = 3
+    degree: Count = 3
     """k, the true degree."""
-    points: int = 0
+    points: Count = 0
     """Training and validation points; 0: as many as the definition has."""
-    test_points: int = 7667
+    test_points: Count = 7667
     """Test points, without noise (the code: 7667); 0 for none."""
-    data_seed: int = 0
+    data_seed: Count = 0
     """Which points and noise are drawn."""
     valid: float = 0.1
 
     def read(self) -> Examples:
         """Draws training and test points, each from its own stream; networks see the angle itself."""
-        for name, least in (("degree", 0), ("points", 0), ("test_points", 0), ("data_seed", 0)):
-            at_least(name, getattr(self, name), least)
         points = self.points or POINTS[self.definition]
         angles = self._angles("points", points, stream=0)
         y = series(angles, self.degree)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from polyarch.data.checks import Array
 from polyarch.data.source import Source, Unsplit
 from polyarch.data.splitting import Examples
 from polyarch.errors import PolyarchError
-from polyarch.settings import at_least
+from polyarch.settings import AtLeast, Count, NonNegative, PositiveFloat
 
 ARMS = 2
 
@@ -40,28 +40,22 @@ class Spirals(Source):
     """Two interleaved spiral arms in the plane, float32 [2]; the radius is the angle in radians."""
 
     text: ClassVar[str] = "spirals"
-    points: int = 200
+    points: Annotated[int, AtLeast(2 * ARMS)] = 200
     """Training (and validation) points, half of them on each arm."""
-    test_points: int = 1800
+    test_points: Count = 1800
     """Test points, drawn independently of the training points; 0 for none."""
-    noise: float = 0.15
+    noise: NonNegative = 0.15
     """Gaussian noise: its standard deviation. Uniform noise: its upper end."""
     noise_kind: Literal["gaussian", "uniform"] = "gaussian"
     """N(0, noise^2), or uniform on [0, noise) as in the released code of Variational Depth Search."""
-    rotation: float = 720.0
+    rotation: PositiveFloat = 720.0
     """How far an arm turns, in degrees."""
-    data_seed: int = 0
+    data_seed: Count = 0
     """Which points are drawn."""
     valid: float = 0.0
 
     def read(self) -> Examples:
         """Draws training and test points, each from its own random stream."""
-        at_least("data_seed", self.data_seed, 0)
-        at_least("noise", self.noise, 0)
-        at_least("points", self.points, 2 * ARMS)
-        at_least("test_points", self.test_points, 0)
-        if self.rotation <= 0:
-            raise PolyarchError(f"rotation is {self.rotation}; it must be above 0 degrees")
         for name, count in (("points", self.points), ("test_points", self.test_points)):
             if count % ARMS:
                 raise PolyarchError(f"{name} is {count}; it must be even, half for each arm")

@@ -17,7 +17,7 @@ from polyarch.data.checks import Array, reason
 from polyarch.data.source import Source
 from polyarch.data.splitting import Examples
 from polyarch.errors import PolyarchError
-from polyarch.settings import at_least
+from polyarch.settings import Count
 
 DIGITS = tuple("0123456789")
 FETCH = "fetch the file again"
@@ -30,7 +30,7 @@ class Published(Source):
 
     folder: str = ""
     """Where the files are, directly or in the set's usual sub-folder; empty: $POLYARCH_DATA or ./data."""
-    limit: int = 0
+    limit: Count = 0
     """Read only the first so many training and test examples, for a quick try; 0: all."""
     valid: float = 0.1
 
@@ -55,7 +55,6 @@ class Published(Source):
 
     def read(self) -> Examples:
         """The training and the test files."""
-        at_least("limit", self.limit, 0)
         files = self._find()
         end = self.limit or None
         x, y = self.read_part(files[: len(self.train_files)])

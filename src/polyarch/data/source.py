@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from polyarch.data.splitting import Examples, make_task
 from polyarch.data.task import Task
 from polyarch.errors import PolyarchError
-from polyarch.settings import at_least, check, plain
+from polyarch.settings import Count, check, plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,12 +22,11 @@ class Source(ABC):
 
     valid: float = 0.15
     """Validation examples, taken from the training data: a share below 1, or a count; 0 for none."""
-    split_seed: int = 0
+    split_seed: Count = 0
     """Which random split."""
 
     def __post_init__(self) -> None:
         check(self)
-        at_least("split_seed", self.split_seed, 0)
 
     @property
     @abstractmethod

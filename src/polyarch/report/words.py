@@ -14,6 +14,7 @@ from polyarch import catalogue
 from polyarch.data.loading import source_for
 from polyarch.distributions import selection
 from polyarch.runs.run import Run
+from polyarch.settings import dotted, make, settings_of, written
 
 THIN, MINUS = "\u202f", "\u2212"
 SPLITS = {"test": "test", "valid": "validation", "train": "training", "unlabelled": "unlabelled"}
@@ -109,9 +110,10 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def changed(cls: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that differ from a class's defaults."""
-    defaults = {f.name: f.default for f in dataclasses.fields(cls)}
-    return {name: value for name, value in settings.items() if name not in defaults or defaults[name] != value}
+    """The settings that differ from a class's defaults, by dotted name."""
+    defaults = {setting.name: setting.default for setting in settings_of(cls).values()}
+    told = dotted(cls, settings)
+    return {name: value for name, value in told.items() if name not in defaults or defaults[name] != value}
 
 
 def _given(run: Run) -> dict[str, Any]:
@@ -153,7 +155,7 @@ def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[in
     }
     for room, values in settings.items():
         for name, value in values.items():
-            words += ["--set", f"{room}.{name}={str(value).lower() if isinstance(value, bool) else value}"]
+            words += ["--set", f"{room}.{name}={written(value)}"]
     return _lines(words)
 
 
@@ -163,7 +165,9 @@ def search_call(run: Run, out: Path, repeats: int = 1) -> str:
     made = {}
     for kind, described in (("space", config.space), ("method", config.method)):
         cls, _ = catalogue.find(kind, described["name"])
-        values = ", ".join(f"{k}={v!r}" for k, v in changed(cls, described["settings"]).items())
+        held = make(cls, described["settings"])
+        names = dict.fromkeys(name.partition(".")[0] for name in changed(cls, described["settings"]))
+        values = ", ".join(f"{name}={getattr(held, name)!r}" for name in names)
         home = f"pa.{kind}s." if cls.__module__.startswith(f"polyarch.{kind}s.") else ""
         made[kind] = f"{home}{cls.__name__}({values})"
     extra = f", repeats={repeats}" if repeats > 1 else ""

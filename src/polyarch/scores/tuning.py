@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from polyarch.scores.base import Candidate, Need, Score, answer, chance
 from polyarch.scores.curves import Clock, Curve, Look, Seen, Tuning, part_of
 from polyarch.scores.together import go_together, tuned_together
-from polyarch.settings import at_least
+from polyarch.settings import Positive, at_least
 from polyarch.training.calibration import calibration_batches, recalibrate
 
 _PASS = 1024
@@ -188,10 +188,8 @@ class Tuned(Score, ABC):
     needs: ClassVar[frozenset[Need]] = frozenset({"weights", "train"})
     gradients: ClassVar[bool] = False
     """Whether it reads gradients."""
-    least_steps: ClassVar[int] = 1
-    """The fewest minibatches it can be read from."""
 
-    steps: int = 100
+    steps: Positive = 100
     """Minibatches of fine-tuning (the thesis reports its estimators at 100)."""
     rate: float = 0.01
     """Constant learning rate (the thesis: 0.01 after single-path training, 0.001 after its variants)."""
@@ -204,7 +202,6 @@ class Tuned(Score, ABC):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least("steps", self.steps, self.least_steps)
         self.tuning.check()
 
     @property

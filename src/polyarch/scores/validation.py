@@ -9,7 +9,7 @@ from typing import ClassVar
 from polyarch.errors import PolyarchError
 from polyarch.scores.base import Candidate, Need
 from polyarch.scores.tuning import Curve, Look, Tuned
-from polyarch.settings import at_least
+from polyarch.settings import Count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,19 +17,14 @@ class _Validated(Tuned, ABC):
     """What both have in common: when and how validation data is looked at."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({"weights", "train", "valid"})
-    least_steps: ClassVar[int] = 0
 
-    steps: int = 0
+    steps: Count = 0
     """Minibatches of fine-tuning before it; 0 takes the supernet's weights as they are."""
-    examples: int = 0
+    examples: Count = 0
     """Validation examples, the same for all candidates; 0 is all there are (the thesis's minibatch: 64)."""
     recalibrate: bool = True
     """Whether batch norm first gets statistics of the candidate's own, measured on training data: those of a supernet
     are of many architectures."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least("examples", self.examples, 0)
 
     @property
     def looks(self) -> tuple[Look, ...]:
