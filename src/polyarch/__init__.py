@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from polyarch.spaces.module import ModuleSpace
 
 __all__ = [
-    "__version__",
     "Architecture",
     "Choice",
     "Decision",
     "ModuleSpace",
     "PolyarchError",
     "Run",
+    "__version__",
     "blackbox",
     "data",
     "diagnostics",
