@@ -189,6 +189,16 @@ class Info:
     forward: int = 0
     backward: int = 0
 
+    @classmethod
+    def of(cls, parts: Sequence[Info]) -> Info:
+        """What the parts of a step say together; a metric that several of them tell is the mean of theirs."""
+        told: dict[str, list[Tensor]] = {}
+        for part in parts:
+            for name, value in part.metrics.items():
+                told.setdefault(name, []).append(value)
+        metrics = {name: torch.stack(values).mean(0) if len(values) > 1 else values[0] for name, values in told.items()}
+        return cls(metrics, sum(part.forward for part in parts), sum(part.backward for part in parts))
+
 
 @dataclass(frozen=True)
 class Part:

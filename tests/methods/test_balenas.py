@@ -35,9 +35,9 @@ def prepared(task, repeats=1, space=CELLS, **settings):
 # One step.
 
 
-def darts_step(task, alpha, **settings):
+def darts_step(task, alpha, lr=3e-4, **settings):
     """A state of DARTS after a first step from the same weights and batches, with `alpha` as its parameters."""
-    method = Darts(**settings, batch_size=8, arch={"weight_decay": 0.0})
+    method = Darts(**settings, batch_size=8, arch={"lr": lr, "weight_decay": 0.0})
     problem, state, feed = prepare(method, CELLS, task, standardised(task), 1)
     with torch.no_grad():
         state.belief["alpha"].copy_(alpha)
@@ -45,14 +45,20 @@ def darts_step(task, alpha, **settings):
     return state
 
 
+def normal(feed):
+    """Belief's noise in every pass, [repeats, passes, simplices, longest]."""
+    return feed.batches["train"][0].draws["noise"]["normal"]
+
+
 @pytest.mark.parametrize("order", ["first", "second"])
 def test_belief_moves_by_gradients_at_the_draws_and_weights_at_the_mean(images, order):
     """DARTS at each drawn alpha has the same gradient, its mixed part included; and at the new mean the same w."""
-    method, problem, state, feed = prepared(images, samples=2, order=order, initial_precision=4.0, data_size=0)
+    objective = {"order": order}
+    method, problem, state, feed = prepared(images, samples=2, objective=objective, initial_precision=4.0, data_size=0)
     before = state.belief["mean"].detach().clone()
-    drawn = [before + 0.5 * feed.draws["noise/normal"][:, k] for k in range(2)]
+    drawn = [before + 0.5 * normal(feed)[:, k] for k in range(2)]
     # Adam keeps half of its first gradient.
-    slopes = [2 * darts_step(images, alpha, order=order).optimiser["belief.alpha.first"] for alpha in drawn]
+    slopes = [2 * darts_step(images, alpha, objective=objective).optimiser["belief.alpha.first"] for alpha in drawn]
     method.step(problem, state, feed)
     n = problem.train_size  # prepare() searches on the training data
     expected = (slopes[0] + slopes[1]) / 2 + before / n
@@ -63,14 +69,14 @@ def test_belief_moves_by_gradients_at_the_draws_and_weights_at_the_mean(images, 
     scale = ((precision - 1) / n / 0.001).sqrt() + 1 / n
     torch.testing.assert_close(state.belief["mean"].detach(), (before - 3e-4 * expected / scale).float())
 
-    trained = darts_step(images, state.belief["mean"].detach(), belief_rate=0.0)
+    trained = darts_step(images, state.belief["mean"].detach(), lr=0.0)
     for name, weight in state.weights.items():
         torch.testing.assert_close(weight, trained.weights[name], rtol=1e-5, atol=1e-7)
 
 
 def test_noise_is_normal_for_draws_and_absent_from_the_weight_step(images):
     *_, feed = prepared(images, samples=400)
-    noise = feed.draws["noise/normal"]
+    noise = normal(feed)
     assert noise.shape == (1, 401, 6, 5)
     assert not noise[:, -1].any()
     assert abs(noise[:, :-1].mean().item()) < 0.05
@@ -91,7 +97,7 @@ def test_the_number_of_examples_is_a_setting(images):
 
 @pytest.mark.parametrize("update", UPDATES)
 def test_every_update_moves_all_of_belief(images, update):
-    method, problem, state, feed = prepared(images, repeats=2, update=update, samples=2, initial_precision=2.0)
+    method, problem, state, feed = prepared(images, repeats=2, arch={"update": update}, samples=2, initial_precision=2.0)
     before = {name: value.detach().clone() for name, value in state.belief.items()}
     for _ in range(3):
         method.step(problem, state, feed)
@@ -177,16 +183,16 @@ def test_a_search_tells_deviation_and_gap(tmp_path, images):
     ("settings", "says"),
     [
         ({"samples": 0}, "samples is 0"),
-        ({"update": "adam"}, "update"),
+        ({"arch": {"update": "adam"}}, "value of .*update"),
         ({"data_size": -1}, "data_size is -1"),
-        ({"prior_precision": 0.0}, "prior_precision must be positive"),
+        ({"prior_precision": 0.0}, "prior_precision is 0.0; it must be above 0"),
         ({"initial_precision": 0.5}, "initial_precision is 0.5; it must be at least 1.0"),
-        ({"beta1": 1.0}, "beta1"),
-        ({"beta2": -0.1}, "beta2"),
-        ({"belief_rate": -1.0}, "belief_rate"),
-        ({"belief_decay": 1e-3}, "prior_precision in its place"),
-        ({"objective": "sotl"}, "objective=valid alone"),
-        ({"objective": "sovl"}, "objective=valid alone"),
+        ({"arch": {"beta1": 1.0}}, "beta1 is 1.0"),
+        ({"arch": {"beta2": -0.1}}, "beta2 is -0.1"),
+        ({"arch": {"lr": -1.0}}, "lr is -1.0"),
+        ({"arch": {"weight_decay": 1e-3}}, "weight_decay"),
+        ({"objective": {"loss": "sotl"}}, "objective.loss=valid alone"),
+        ({"objective": {"loss": "sovl"}}, "objective.loss=valid alone"),
     ],
 )
 def test_settings_that_make_no_sense(settings, says):

@@ -7,20 +7,21 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from polyarch.methods.sharing import loss
 from torch import nn
 
 import polyarch as pa
 from polyarch import PolyarchError
-from polyarch.core import Batch, Examples, Feed, Problem, gradients
+from polyarch.core import Examples, Feed, Problem, gradients
 from polyarch.distributions import Categorical
 from polyarch.distributions.categorical import pad
 from polyarch.methods import Darts, Drnas, Gdas
-from polyarch.methods.bilevel import mixed_product
 from polyarch.spaces import ModuleSpace
 from polyarch.streams import Streams
 from polyarch.training.augment import Augment
+from polyarch.training.hypergradients import mixed_product
 from polyarch.training.loop import Batches, Loop, Progress
+from polyarch.training.rehearsal import one_step
+from polyarch.trees import tree_map
 
 CELLS = pa.spaces.NasBench201(channels=2, cells=1)
 
@@ -91,17 +92,17 @@ def prepared(method, task, space=SMALL, repeats=1, prior=None, dtype=torch.float
     )
     streams = [Streams(k) for k in range(repeats)]
     state = method.init(problem, streams, None)
-    for group in (state.belief, state.optimiser):
+    for group in (state.belief, state.optimiser, state.scratch):
         group.update({name: value.detach().to(dtype) for name, value in group.items()})
     for value in state.belief.values():
         value.normal_(generator=streams[0]["noise"]).requires_grad_()
     batches = Batches(problem, method.feeds(problem))
     batches.shuffle(streams)
-    batches.fill(0)
-    drawn = [method.draw(problem, s) for s in streams]
-    draws = {name: torch.stack([d[name] for d in drawn]) for name in drawn[0]}
-    rates = {name: torch.tensor(rate, dtype=dtype) for name, rate in method.rates(0).items()}
-    return problem, state, Feed(batches.places, draws, rates)
+    drawn = tree_map(lambda *values: torch.stack(values), *(method.draw(problem, s) for s in streams))
+    batches.draws(drawn)
+    assert set(drawn) <= set(batches.names), "all of it belongs to a batch"
+    schedule = {name: torch.tensor(value, dtype=dtype) for name, value in method.schedule(0).items()}
+    return problem, state, Feed(batches.every(0), {}, schedule)
 
 
 def roll(state):
@@ -119,18 +120,19 @@ class ByHand:
         names = {name: name.removeprefix("network.") for name in state.weights}
         self.weights = {own: state.weights[n][repeat].detach().clone().requires_grad_() for n, own in names.items()}
         self.alpha = state.belief["alpha"][repeat].detach().clone().requires_grad_()
-        self.clip = method.clip
+        own = method.weights
+        self.clip = own.grad_clip
         self.sgd = torch.optim.SGD(
             self.weights.values(),
-            lr=method.rate,
-            momentum=method.momentum,
-            nesterov=method.nesterov,
-            weight_decay=method.weight_decay,
+            lr=own.lr,
+            momentum=own.momentum,
+            nesterov=own.nesterov,
+            weight_decay=own.weight_decay,
         )
         for n, own in names.items():
             self.sgd.state[self.weights[own]]["momentum_buffer"] = state.optimiser[f"weights.{n}"][repeat].clone()
-        rate, decay = method.belief_rate, method.belief_decay
-        self.adam = torch.optim.Adam([self.alpha], lr=rate, betas=(0.5, 0.999), weight_decay=decay)
+        arch = method.arch
+        self.adam = torch.optim.Adam([self.alpha], lr=arch.lr, betas=(0.5, 0.999), weight_decay=arch.weight_decay)
 
     def loss(self, batch):
         return loss_by_hand(self.weights, self.alpha, *batch)
@@ -183,14 +185,14 @@ def found_slopes(state):
 # One validation batch.
 
 
-@pytest.mark.parametrize("settings", [{"clip": 0.5}, {"nesterov": True, "weight_decay": 0.1}])
+@pytest.mark.parametrize("settings", [{"grad_clip": 0.5}, {"nesterov": True, "weight_decay": 0.1}])
 def test_first_order_belief_moves_first_and_weights_see_it(vectors, settings):
     """Three steps of both optimisers; a rate of belief at which it matters which is first."""
-    method = Darts(**settings, batch_size=8, arch={"lr": 0.3}, weights={"lr": 0.2})
+    method = Darts(batch_size=8, arch={"lr": 0.3}, weights={"lr": 0.2, **settings})
     problem, state, feed = prepared(method, vectors, repeats=2)
     hands = [ByHand(method, state, repeat) for repeat in range(2)]
     for _ in range(3):
-        info = method.step(problem, state, feed)
+        info = one_step(method, problem, state, feed)
         for repeat, hand in enumerate(hands):
             [train], [search] = (of_repeat(feed.batches[name], repeat) for name in ("train", "search"))
             judged = hand.loss(search)
@@ -224,7 +226,7 @@ def test_second_order_agrees_with_exact_differentiation(vectors):
     problem, state, feed = prepared(method, vectors, repeats=2)
     roll(state)
     hands = [ByHand(method, state, repeat) for repeat in range(2)]
-    info = method.step(problem, state, feed)
+    info = one_step(method, problem, state, feed)
     for repeat, hand in enumerate(hands):
         [train], [search] = (of_repeat(feed.batches[name], repeat) for name in ("train", "search"))
         exact, first = unrolled_exactly(hand, train, search), hand.slope(search)
@@ -240,11 +242,13 @@ def test_second_order_leaves_no_trace(vectors):
     roll(state)
     copied, kept = copy.deepcopy((problem, state))
     kept.weights, kept.buffers = dict(copied.supernet.named_parameters()), dict(copied.supernet.named_buffers())
-    method.step(problem, state, feed)
+    one_step(method, problem, state, feed)
 
     copied.supernet.train()
-    fit = loss(copied, feed.batches["train"][0], method.mixture(SMALL, state.belief, {}))
-    method.move_weights(kept, gradients(fit, list(kept.weights.values())), feed.rates["weights"])
+    [batch] = feed.batches["train"]
+    view = method.mixture(SMALL, state.belief, {}, feed.schedule)
+    fit = -copied.log_likelihood(copied.supernet(batch.x, view), batch)
+    method.weights.step(kept, gradients(fit, list(kept.weights.values())), feed.schedule["weights.lr"])
     expected = {name: value for name, value in kept.tensors().items() if "belief" not in name}
     assert any(name.startswith("buffers/") and "running_mean" in name for name in expected)
     for name, value in expected.items():
@@ -273,7 +277,7 @@ def test_sotl_of_one_step_is_the_training_loss(vectors):
     method = Darts(objective={"loss": "sotl", "steps": 1}, batch_size=8, arch={"weight_decay": 0.0})
     problem, state, feed = prepared(method, vectors)
     hand = ByHand(method, state, 0)
-    method.step(problem, state, feed)
+    one_step(method, problem, state, feed)
     [train] = of_repeat(feed.batches["train"], 0)
     assert torch.allclose(found_slopes(state)[0], hand.slope(train), atol=1e-10)
 
@@ -292,7 +296,7 @@ def test_a_roll_out_is_undone_and_made_again(vectors, objective, restore):
     roll(state)
     hands = [ByHand(method, state, repeat) for repeat in range(2)]
     for again in range(2):
-        info = method.step(problem, state, feed)
+        info = one_step(method, problem, state, feed)
         for repeat, hand in enumerate(hands):
             train = of_repeat(feed.batches["train"], repeat)
             search = of_repeat(feed.batches.get("search", ()), repeat)
@@ -321,22 +325,29 @@ def test_statistics_are_put_back_too(vectors):
     """After a step they are those of T training passes under the new belief, and not of twice as many."""
     method = Darts(objective={"loss": "sotl", "steps": 3}, batch_size=8, arch={"lr": 0.3})
     problem, state, feed = prepared(method, vectors)
-    method.step(problem, state, feed)
+    one_step(method, problem, state, feed)
     assert state.buffers["network.norm.num_batches_tracked"].tolist() == [3]
 
 
-def test_a_roll_out_longer_than_an_epoch(vectors, capsys):
+def said(caplog):
+    """What was logged since it was last asked for."""
+    messages = caplog.messages.copy()
+    caplog.clear()
+    return messages
+
+
+def test_a_roll_out_longer_than_an_epoch(vectors, caplog):
     method = Darts(objective={"loss": "sotl", "steps": 5}, batch_size=8)
     _, _, feed = prepared(method, vectors)
     assert len(feed.batches["train"]) == 3
-    assert capsys.readouterr().err == "polyarch: an epoch has 3 batches: its last roll-out has 3 steps, not 5\n"
-    prepared(replace(method, steps=3), vectors)
+    assert said(caplog) == ["an epoch has 3 batches: its last roll-out has 3 steps, not 5"]
+    prepared(replace(method, objective=replace(method.objective, steps=3)), vectors)
     prepared(Darts(batch_size=8), vectors)
-    assert capsys.readouterr().err == ""
+    assert said(caplog) == []
 
 
-def test_the_last_roll_out_takes_what_is_left_of_an_epoch(tmp_path, vectors, capsys):
-    """Three batches an epoch with T = 2: one roll-out of two steps and one of one, as by hand."""
+def test_the_last_roll_out_takes_what_is_left_of_an_epoch(vectors, caplog):
+    """Three batches per epoch with T = 2: one roll-out of two steps and one of one, as by hand."""
     method = Darts(
         objective={"loss": "sotl", "steps": 2}, batch_size=8, epochs=1, arch={"lr": 0.3}, weights={"lr": 0.2}
     )
@@ -364,7 +375,7 @@ def test_the_last_roll_out_takes_what_is_left_of_an_epoch(tmp_path, vectors, cap
     hand.agrees_with(state, 0)
     assert line["step"]["log_likelihood"][0] == pytest.approx(sum(fits) / 3), "a mean over batches, not roll-outs"
     assert line["forward"] == 2 * 24
-    assert capsys.readouterr().err == "polyarch: an epoch has 3 batches: its last roll-out has 1 steps, not 2\n"
+    assert said(caplog) == ["an epoch has 3 batches: its last roll-out has 1 steps, not 2"]
 
 
 def test_belief_rests_while_weights_are_trained_alone(vectors):
@@ -388,19 +399,16 @@ def test_belief_rests_while_weights_are_trained_alone(vectors):
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_the_exact_gradient_is_that_of_the_sum_of_losses(vectors, nesterov):
     """Against central differences of T steps of torch's own SGD, with momentum and decay."""
-    settings = {
-        "rate": 0.2,
-        "weight_decay": 0.05,
-        "nesterov": nesterov,
-        "clip": 0.0,
-        "batch_size": 8,
-        "belief_decay": 0,
-    }
-    method = Darts(**settings, objective={"loss": "sotl", "order": "exact", "steps": 3})
+    method = Darts(
+        batch_size=8,
+        weights={"lr": 0.2, "weight_decay": 0.05, "nesterov": nesterov, "grad_clip": 0.0},
+        arch={"weight_decay": 0.0},
+        objective={"loss": "sotl", "order": "exact", "steps": 3},
+    )
     problem, state, feed = prepared(method, vectors, repeats=2)
     roll(state)
     hands = [ByHand(method, state, repeat) for repeat in range(2)]
-    method.step(problem, state, feed)
+    one_step(method, problem, state, feed)
     for repeat, hand in enumerate(hands):
         hand.clip = torch.inf
         batches, kept = of_repeat(feed.batches["train"], repeat), hand.kept()
@@ -420,16 +428,17 @@ def test_the_exact_gradient_is_that_of_the_sum_of_losses(vectors, nesterov):
             step[place] = 1e-5
             exact[place] = (summed(alpha + step) - summed(alpha - step)) / 2e-5
         assert torch.allclose(found_slopes(state)[repeat], exact, rtol=1e-4, atol=1e-7)
-    problem, state, feed = prepared(replace(method, order="first"), vectors, repeats=2)
+    method = replace(method, objective=replace(method.objective, order="first"))
+    problem, state, feed = prepared(method, vectors, repeats=2)
     roll(state)
-    replace(method, order="first").step(problem, state, feed)
+    one_step(method, problem, state, feed)
     assert not torch.allclose(found_slopes(state)[1], exact, rtol=0.05), "the first order is not exact"
 
 
-def test_it_is_said_once(tmp_path, vectors, capsys):
+def test_it_is_said_once(tmp_path, vectors, caplog):
     method = Darts(objective={"loss": "sotl", "steps": 5}, batch_size=8, epochs=2)
     pa.search(SMALL, vectors, method, out=tmp_path / "run", repeats=2)
-    assert capsys.readouterr().err.count("last roll-out has 3 steps") == 1
+    assert sum("last roll-out has 3 steps" in message for message in said(caplog)) == 1
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -443,18 +452,18 @@ PEAKED = Categorical(SMALL.decisions, pad([torch.tensor([0.0, 3.0]), torch.tenso
     [
         ({}, 1 / 16),
         ({"order": "second"}, 1 / 16),
-        ({"objective": "sotl", "steps": 3}, 3 / 24),
-        ({"objective": "sovl", "steps": 3}, 3 / 16),
+        ({"loss": "sotl", "steps": 3}, 3 / 24),
+        ({"loss": "sovl", "steps": 3}, 3 / 16),
     ],
 )
 def test_what_a_prior_adds(vectors, settings, share):
     """Its expected logarithm, spread over the examples that judge; a uniform one nothing."""
-    method = Darts(**settings, batch_size=8, arch={"weight_decay": 0.0})
+    method = Darts(objective=settings, batch_size=8, arch={"weight_decay": 0.0})
     slopes = []
     for prior in (None, PEAKED):
         problem, state, feed = prepared(method, vectors, prior=prior)
         alpha = state.belief["alpha"][0].detach().clone().requires_grad_()
-        method.step(problem, state, feed)
+        one_step(method, problem, state, feed)
         slopes.append(found_slopes(state)[0])
     table = PEAKED.log_probs.double()
     expected = (alpha[0, :2].softmax(-1) * table[0, :2]).sum() + (alpha[1].softmax(-1) * table[1]).sum()
@@ -466,7 +475,7 @@ def test_what_a_prior_adds(vectors, settings, share):
 @pytest.mark.parametrize("kind", [Darts, Gdas, Drnas])
 def test_a_peaked_prior_pulls_belief(tmp_path, images, kind):
     prior = Categorical(CELLS.decisions, torch.tensor([0.0, 0.0, 0.0, 300.0, 0.0]).repeat(6, 1))
-    run = pa.search(CELLS, images, kind(epochs=3, batch_size=8, belief_rate=0.1), out=tmp_path / "run", prior=prior)
+    run = pa.search(CELLS, images, kind(epochs=3, batch_size=8, arch={"lr": 0.1}), out=tmp_path / "run", prior=prior)
     assert run.architecture.choices == (3,) * 6, "one of 15,625"
 
 
@@ -482,29 +491,26 @@ def test_no_prior_where_architectures_are_read_out(tmp_path, images):
 # Augmentation.
 
 
-@pytest.mark.parametrize("settings", [{}, {"objective": "sotl", "steps": 3}, {"objective": "sovl", "steps": 3}])
-def test_every_batch_is_changed_by_its_own_draws(images, settings):
+@pytest.mark.parametrize("objective", [{}, {"loss": "sotl", "steps": 3}, {"loss": "sovl", "steps": 3}])
+def test_every_batch_is_changed_by_its_own_draws(images, objective):
     """A step is one without augmentation on images that were changed before."""
-    plain = Darts(batch_size=8, **settings)
-    method = replace(plain, crop=1, flip=True, cutout=2)
+    plain = Darts(batch_size=8, objective=objective)
+    augment = Augment(crop=1, flip=True, cutout=2)
+    method = replace(plain, augment=augment)
     problem, state, feed = prepared(method, images, CELLS, repeats=2)
-    count = {name: len(batches) for name, batches in feed.batches.items()}
-    assert set(feed.draws) == {f"{name}:augment_{kind}" for name in count for kind in ("crop", "flip", "cutout")}
-    crops = [crop for name in count for crop in feed.draws[f"{name}:augment_crop"].split(8, 1)]
-    assert len({str(crop.tolist()) for crop in crops}) == sum(count.values()), "no two batches are changed alike"
+    every = [batch for batches in feed.batches.values() for batch in batches]
+    assert all(batch.draws["augment"].keys() == {"crop", "flip", "cutout"} for batch in every)
+    crops = {str(batch.draws["augment"]["crop"].tolist()) for batch in every}
+    assert len(crops) == len(every), "no two batches are changed alike"
 
-    augment = Augment(1, True, 2)
     changed = {}
     for name, batches in feed.batches.items():
-        changed[name] = []
-        for k, batch in enumerate(batches):
-            kinds = {key.partition(":")[2]: value for key, value in feed.draws.items() if key.startswith(f"{name}:")}
-            own = {kind: value[:, 8 * k : 8 * (k + 1)] for kind, value in kinds.items()}
-            changed[name].append(Batch(augment.apply(batch.x, own, problem.black), batch.y))
-            assert not torch.equal(changed[name][-1].x, batch.x)
+        images_of = [augment.apply(batch.x, batch.draws["augment"], problem.black) for batch in batches]
+        assert not any(torch.equal(x, batch.x) for x, batch in zip(images_of, batches, strict=True))
+        changed[name] = [replace(batch, x=x) for x, batch in zip(images_of, batches, strict=True)]
     other, expected, _ = prepared(plain, images, CELLS, repeats=2)
-    plain.step(other, expected, Feed(changed, {}, feed.rates))
-    method.step(problem, state, feed)
+    one_step(plain, other, expected, replace(feed, batches=changed))
+    one_step(method, problem, state, feed)
     for name, value in expected.tensors().items():
         assert torch.equal(state.tensors()[name], value), name
 
@@ -522,23 +528,24 @@ def test_vectors_cannot_be_mirrored(tmp_path, vectors):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"steps": 0}, "steps is 0"),
-        ({"objective": "sotl", "order": "second"}, "order=second is not for objective=sotl"),
-        ({"objective": "sovl", "order": "second"}, "order=second is not for objective=sovl"),
-        ({"objective": "sovl", "order": "exact"}, "order=exact is not for objective=sovl"),
-        ({"order": "exact"}, "order=exact is not for objective=valid"),
-        ({"objective": "sotl", "order": "exact"}, "set clip=0"),
-        ({"weights_only": 5, "epochs": 5}, "weights_only is 5 of 5 epochs"),
-        ({"weights_only": -1}, "weights_only is -1"),
-        ({"objective": "test"}, "value of .*objective"),
-        ({"order": "third"}, "value of .*order"),
-        ({"restore": "nothing"}, "value of .*restore"),
-        ({"belief_rate": -0.1}, "belief_rate"),
-        ({"belief_decay": -0.1}, "belief_decay"),
-        ({"rate": 0.0}, "rate must be positive"),
-        ({"momentum": 1.0}, "momentum"),
-        ({"clip": -1.0}, "clip"),
-        ({"crop": -1}, "crop"),
+        ({"objective": {"steps": 0}}, "steps is 0"),
+        ({"objective": {"loss": "sotl", "order": "second"}}, "order=second is not for objective.loss=sotl"),
+        ({"objective": {"loss": "sovl", "order": "second"}}, "order=second is not for objective.loss=sovl"),
+        ({"objective": {"loss": "sovl", "order": "exact"}}, "order=exact is not for objective.loss=sovl"),
+        ({"objective": {"order": "exact"}}, "order=exact is not for objective.loss=valid"),
+        ({"objective": {"loss": "sotl", "order": "exact"}}, "set weights.grad_clip=0"),
+        ({"warmup_epochs": 5, "epochs": 5}, "warmup_epochs is 5 of 5 epochs"),
+        ({"warmup_epochs": -1}, "warmup_epochs is -1"),
+        ({"objective": {"loss": "test"}}, "value of .*loss"),
+        ({"objective": {"order": "third"}}, "value of .*order"),
+        ({"objective": {"restore": "nothing"}}, "value of .*restore"),
+        ({"objective": "sotl"}, "objective"),
+        ({"arch": {"lr": -0.1}}, "lr is -0.1; it must be at least 0"),
+        ({"arch": {"weight_decay": -0.1}}, "weight_decay is -0.1"),
+        ({"weights": {"lr": 0.0}}, "lr is 0.0; it must be above 0"),
+        ({"weights": {"momentum": 1.0}}, "momentum"),
+        ({"weights": {"grad_clip": -1.0}}, "grad_clip is -1.0"),
+        ({"augment": {"crop": -1}}, "crop is -1"),
     ],
 )
 def test_settings_that_make_no_sense(kind, settings, says):

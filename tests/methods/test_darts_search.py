@@ -46,17 +46,17 @@ def images(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("settings", "ranks"),
+    ("objective", "ranks"),
     [
         ({}, True),
         ({"order": "second"}, False),
-        ({"objective": "sotl", "steps": 3}, False),
-        ({"objective": "sovl", "steps": 3}, False),
+        ({"loss": "sotl", "steps": 3}, False),
+        ({"loss": "sovl", "steps": 3}, False),
     ],
     ids=["first", "second", "sotl", "sovl"],
 )
-def test_contract(tmp_path, images, settings, ranks):
-    check_method(Darts(epochs=2, batch_size=8, **settings), CELLS, images, tmp_path, ranks=ranks)
+def test_contract(tmp_path, images, objective, ranks):
+    check_method(Darts(epochs=2, batch_size=8, objective=objective), CELLS, images, tmp_path, ranks=ranks)
 
 
 @pytest.mark.parametrize("kind", [Darts, Gdas, Drnas])

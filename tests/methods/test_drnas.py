@@ -49,7 +49,7 @@ def images(tmp_path_factory):
 
 
 def values_at_the_mean(beta):
-    """A value an option, added up by the mean weights of the Dirichlet."""
+    """A value per option, added up by the mean weights of the Dirichlet."""
     first, second = F.elu(beta[0, :2]) + 1, F.elu(beta[1]) + 1
     values = torch.tensor([1.0, -2.0]).double(), torch.tensor([0.5, 3.0, -1.0]).double()
     return (values[0] * first / first.sum()).sum() + (values[1] * second / second.sum()).sum()
@@ -61,7 +61,8 @@ def test_gradients_of_draws_are_those_of_their_mean(vectors):
     problem, _, _ = prepare(method, RAGGED, vectors, standardised(vectors), repeats=1)
     noise = method.noise(problem, torch.Generator().manual_seed(0), n)
     each = BETA.expand(n, -1, -1).clone().requires_grad_()
-    draws = method.mixture(RAGGED, {"beta": each}, {name: value.double() for name, value in noise.items()}).weights
+    noise = {name: value.double() for name, value in noise.items()}
+    draws = method.mixture(RAGGED, {"beta": each}, noise, {}).weights
     assert [weights.shape for weights in draws] == [(n, 2), (n, 3)]
     for weights in draws:
         assert (weights > 0).all()

@@ -17,7 +17,7 @@ from polyarch.catalogue import METHODS, find
 from polyarch.methods import SemiSupervised
 from polyarch.runs.run import read_history
 from polyarch.runs.search import resume
-from polyarch.settings import settings_of
+from polyarch.settings import make, settings_of, updated
 from polyarch.spaces import ModuleSpace
 from polyarch.testing.methods import check_capture, check_groups, run_plain
 from polyarch.training import checkpoints
@@ -48,28 +48,28 @@ SPACES = {
 EVERYWHERE = (
     "darts", "darts-second", "gdas", "drnas", "balenas", "parsec", "sotl-darts", "sovl-darts", "sotl-drnas"
 )  # fmt: skip
-SMALL = {"epochs": 2, "batch_size": 6, "samples": 2, "steps": 2, "belief_rate": 0.1}
+SMALL = {"epochs": 2, "batch_size": 6, "samples": 2, "objective.steps": 2, "arch.lr": 0.1}
 AT_MOST = {"paths": 2, "inner_steps": 2}
-STAGES = {"progressive": "1:3:0.1,3:3:0.4", "weights_only": 1}
-STILL = {"epochs": 1, "batch_size": 12, "weights_only": 0, "belief_rate": 0.0, "update": "printed"}
+STAGES = {"plan.stages": ((1, 3, 0.1), (3, 3, 0.4)), "warmup_epochs": 1}
+STILL = {"epochs": 1, "batch_size": 12, "warmup_epochs": 0, "arch.lr": 0.0, "arch.update": "printed"}
 """Belief stays where it starts; BaLeNAS's usual update moves sigma at any rate."""
 
 
 def having(method, settings):
     """The method with those of the settings that it has."""
-    return replace(method, **{name: value for name, value in settings.items() if name in settings_of(type(method))})
+    return updated(method, {name: value for name, value in settings.items() if name in settings_of(type(method))})
 
 
 def short(name):
     cls, preset = find("method", name)
     fewer = {key: min(preset[key], most) for key, most in AT_MOST.items() if key in preset}
-    return having(cls(**preset), SMALL | fewer | (STAGES if "progressive" in preset else {}))
+    return having(make(cls, preset), SMALL | fewer | (STAGES if "plan.stages" in preset else {}))
 
 
 def methods():
     """Every entry of the catalogue, made short; of presets that are then the same, the first."""
     made = {name: short(name) for name in METHODS}
-    made["darts-second"] = replace(made["darts"], order="second")
+    made["darts-second"] = replace(made["darts"], objective={"order": "second"})
     first = {}
     for name, method in made.items():
         first.setdefault(method, name)
@@ -159,7 +159,7 @@ def test_init_from(case, folder, task):
     with pytest.raises(KeyboardInterrupt):
         pa.search(space, task, having(method, STILL), out=out, **told, watch=after(1))
     first, *_, last = read_history(source)
-    learns = "belief_rate" in settings_of(type(method))  # some methods only train the weights that all share
+    learns = "arch.lr" in settings_of(type(method))  # some methods only train the weights that all share
     assert (first["probs"] != last["probs"]) == learns, "belief must move where it is learnt"
     [line] = read_history(out)
     assert line["probs"] == last["probs"]

@@ -51,9 +51,10 @@ def drawn(vectors, passes, temperature, seed=0):
     problem, _, _ = prepare(method, RAGGED, vectors, standardised(vectors), repeats=1)
     generator = torch.Generator().manual_seed(seed)
     alpha = torch.randn(2, 3, generator=generator)
-    given = method.noise(problem, generator, passes) | {"temperature": torch.tensor(temperature)}
+    noise = method.noise(problem, generator, passes)
     each = alpha.expand(passes, -1, -1).clone().requires_grad_()
-    return each, given["gumbel"], method.mixture(RAGGED, {"alpha": each}, given).weights
+    view = method.mixture(RAGGED, {"alpha": each}, noise, {"temperature": torch.tensor(temperature)})
+    return each, noise["gumbel"], view.weights
 
 
 @pytest.mark.parametrize("temperature", [10.0, 1.0, 0.1])
@@ -86,36 +87,43 @@ def test_options_are_drawn_as_probable_as_they_are(vectors):
 
 def test_the_temperature_falls_linearly():
     method = Gdas(epochs=5, temperature=10.0, last_temperature=2.0)
-    assert [method.rates(epoch)["temperature"] for epoch in range(5)] == pytest.approx([10, 8, 6, 4, 2])
-    assert Gdas(epochs=1).rates(0)["temperature"] == 10
-    assert (Gdas().rates(0)["temperature"], Gdas().rates(249)["temperature"]) == pytest.approx((10, 0.1))
+    assert [method.schedule(epoch)["temperature"] for epoch in range(5)] == pytest.approx([10, 8, 6, 4, 2])
+    assert Gdas(epochs=1).schedule(0)["temperature"] == 10
+    assert (Gdas().schedule(0)["temperature"], Gdas().schedule(249)["temperature"]) == pytest.approx((10, 0.1))
 
 
 def test_operations_that_were_not_drawn_stay(vectors):
-    """A step moves the weights of one option an edge, that of the last pass; it draws anew for either batch."""
+    """A step moves the weights of one option per edge, that of the last pass; it draws anew for either batch."""
     method = Gdas(batch_size=8, weights={"weight_decay": 0.0})
     problem, state, feed = prepare(method, RAGGED, vectors, standardised(vectors), repeats=3)
     before = {name: value.detach().clone() for name, value in state.weights.items()}
     method.step(problem, state, feed)
     logits = state.belief["alpha"].detach().log_softmax(-1)
     logits[:, 0] = torch.cat([state.belief["alpha"].detach()[:, 0, :2].log_softmax(-1), torch.full((3, 1), -99)], 1)
-    chosen = (logits + feed.draws["noise/gumbel"][:, 1]).argmax(-1)
+    chosen = (logits + feed.batches["train"][0].draws["noise"]["gumbel"][:, 1]).argmax(-1)
     for repeat in range(3):
         for k, place in enumerate(("first", "second")):
             for option in range((2, 3)[k]):
                 name = f"network.{place}.options.{option}.weight"
                 moved = not torch.equal(state.weights[name][repeat], before[name][repeat])
                 assert moved == (chosen[repeat, k] == option), name
-    gumbel = method.draw(problem, Streams(0))["noise/gumbel"]
-    assert gumbel.shape == (2, 2, 3)
-    assert not torch.equal(gumbel[0], gumbel[1])
+    gumbel = method.draw(problem, Streams(0))["train"]["noise"]["gumbel"]
+    assert gumbel.shape == (1, 2, 2, 3), "batches, passes, edges, options"
+    assert not torch.equal(gumbel[0, 0], gumbel[0, 1])
 
 
 def test_contract(tmp_path, images):
     check_method(Gdas(epochs=2, batch_size=8), CELLS, images, tmp_path, ranks=False)
 
 
-@pytest.mark.parametrize("settings", [{"temperature": 0.0}, {"last_temperature": 0.0}, {"temperature": 0.05}])
-def test_temperatures_that_make_no_sense(settings):
-    with pytest.raises(PolyarchError, match="temperatures must fall and stay positive"):
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"temperature": 0.0}, "temperature is 0.0; it must be above 0"),
+        ({"last_temperature": 0.0}, "last_temperature is 0.0; it must be above 0"),
+        ({"temperature": 0.05}, "temperatures must fall"),
+    ],
+)
+def test_temperatures_that_make_no_sense(settings, says):
+    with pytest.raises(PolyarchError, match=says):
         Gdas(**settings)

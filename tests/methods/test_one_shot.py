@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from polyarch.methods.sharing import loss
 
 import polyarch as pa
 from polyarch import PolyarchError
@@ -16,7 +15,8 @@ from polyarch.testing import check_method
 from polyarch.training.rehearsal import prepare, standardised
 
 CELLS = pa.spaces.NasBench201(channels=2, cells=1)
-PLAIN = {"momentum": 0.0, "weight_decay": 0.0, "clip": 0.0, "rate": 0.1, "batch_size": 8}
+PLAIN = {"batch_size": 8, "weights": {"lr": 0.1, "momentum": 0.0, "weight_decay": 0.0, "grad_clip": 0.0}}
+MOMENTUM = {"batch_size": 8, "weights": {"grad_clip": 0.0, "nesterov": True}}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def assert_equal_steps(one, other, images):
         assert torch.allclose(value, second.tensors()[name], atol=1e-6), name
 
 
-@pytest.mark.parametrize("recipe", [PLAIN, {"batch_size": 8, "clip": 0.0, "nesterov": True}], ids=["plain", "momentum"])
+@pytest.mark.parametrize("recipe", [PLAIN, MOMENTUM], ids=["plain", "momentum"])
 def test_one_path_is_single_path(images, recipe):
     single = OneShot(**recipe)
     assert_equal_steps(single, OneShot(paths=1, inner_steps=1, proximal=3.0, **recipe), images)
@@ -55,6 +55,10 @@ def test_metaprox_without_lambda_is_reptile(images):
     assert_equal_steps(reptile, OneShot(inner_steps=4, proximal=1e-12, **PLAIN), images)
     with pytest.raises(AssertionError):
         assert_equal_steps(reptile, OneShot(inner_steps=4, proximal=1.0, **PLAIN), images)
+
+
+def loss(problem, batch, view):
+    return -problem.log_likelihood(problem.supernet(batch.x, view), batch)
 
 
 def by_hand(problem, batch, choices, before, steps, rate, proximal=0.0):
@@ -79,7 +83,7 @@ def test_the_update_of_reptile_is_the_first_order_gradient_of_the_sum_of_losses(
     problem, state, before, feed = stepped(method, images)
     after = [value.detach().clone() for value in state.weights.values()]
     choices = method._paths(problem, state, feed)[:, 0]
-    found, _ = by_hand(problem, method.batch(problem, feed, "train"), choices, before, 4, 0.1)
+    found, _ = by_hand(problem, feed.batches["train"][0], choices, before, 4, 0.1)
     for parts, old, new in zip(zip(*found, strict=True), before.values(), after, strict=True):
         assert torch.allclose(new - old, -0.1 * sum(parts), atol=1e-6)
 
@@ -90,7 +94,7 @@ def test_paths_are_averaged(images, paths, steps, proximal, outer):
     method = OneShot(**PLAIN, paths=paths, inner_steps=steps, proximal=float(proximal), outer_lr=float(outer))
     problem, state, before, feed = stepped(method, images)
     after = [value.detach().clone() for value in state.weights.values()]
-    choices, batch = method._paths(problem, state, feed), method.batch(problem, feed, "train")
+    choices, batch = method._paths(problem, state, feed), feed.batches["train"][0]
     ends = [by_hand(problem, batch, choices[:, k], before, steps, 0.1, proximal)[1] for k in range(paths)]
     for parts, old, new in zip(zip(*ends, strict=True), before.values(), after, strict=True):
         assert torch.allclose(new, old + outer * (sum(parts) / paths - old), atol=1e-6)
@@ -101,7 +105,7 @@ def test_the_mean_of_paths_is_one_step_of_the_mean_gradient(images):
     method = OneShot(paths=3, batch_size=8, weights={"grad_clip": 0.0})
     problem, state, before, feed = stepped(method, images)
     momenta = {name: value.clone() for name, value in state.optimiser.items()}
-    choices, batch = method._paths(problem, state, feed), method.batch(problem, feed, "train")
+    choices, batch = method._paths(problem, state, feed), feed.batches["train"][0]
     with torch.no_grad():
         for name, value in state.weights.items():
             value.copy_(before[name])
@@ -157,7 +161,7 @@ def test_no_fair_paths_where_decisions_differ(tmp_path, images):
         ({"paths": 0}, "paths is 0"),
         ({"inner_steps": 0}, "inner_steps is 0"),
         ({"proximal": -1.0}, "proximal"),
-        ({"outer_rate": 0.0}, "outer_rate"),
+        ({"outer_lr": 0.0}, "outer_lr is 0.0"),
         ({"sampling": "fair", "paths": 4}, "leave out paths=4"),
     ],
 )
@@ -171,7 +175,7 @@ def test_settings_that_make_no_sense(settings, says):
     [
         ({}, True),
         ({"sampling": "fair"}, False),
-        ({"paths": 2, "inner_steps": 2, "proximal": 10.0, "outer_rate": 0.5}, False),
+        ({"paths": 2, "inner_steps": 2, "proximal": 10.0, "outer_lr": 0.5}, False),
         ({"form": "dense"}, False),
     ],
     ids=["single-path", "fairnas", "multipath-metaprox", "dense"],

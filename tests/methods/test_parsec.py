@@ -303,14 +303,14 @@ def test_without_validation_data(tmp_path):
     ("settings", "says"),
     [
         ({"samples": 0}, "samples is 0"),
-        ({"temperature": 0.0}, "temperature must be positive"),
-        ({"temperature": -1.0}, "temperature must be positive"),
-        ({"rate": 0.0}, "rate must be positive"),
-        ({"last_rate": -0.1}, "last_rate"),
-        ({"belief_rate": -0.1}, "belief_rate"),
-        ({"momentum": 1.0}, "momentum"),
-        ({"weight_decay": -1.0}, "weight_decay"),
-        ({"clip": -1.0}, "clip"),
+        ({"temperature": 0.0}, "temperature is .*; it must be above 0"),
+        ({"temperature": -1.0}, "temperature is .*; it must be above 0"),
+        ({"weights": {"lr": 0.0}}, "lr is 0.0; it must be above 0"),
+        ({"weights": {"schedule": {"last_lr": -0.1}}}, "last_lr is -0.1"),
+        ({"arch": {"lr": -0.1}}, "lr is -0.1"),
+        ({"weights": {"momentum": 1.0}}, "momentum"),
+        ({"weights": {"weight_decay": -1.0}}, "weight_decay"),
+        ({"weights": {"grad_clip": -1.0}}, "grad_clip"),
     ],
 )
 def test_settings_that_make_no_sense(settings, says):
@@ -323,16 +323,15 @@ def test_settings_that_make_no_sense(settings, says):
 
 
 def test_a_shorter_feed_begins_again(line):
-    """24 examples to train on are six batches of 4 an epoch; of 16 to judge by, the fifth is the first again."""
+    """24 examples to train on are six batches of 4 per epoch; of 16 to judge by, the fifth is the first again."""
     problem = problem_of(line, Lines(), repeats=2)
     batches = Batches(problem, {"train": FeedSpec("train", 4), "search": FeedSpec("valid", 4)})
     assert len(batches.counts) == 6, "steps are counted on the first feed"
     batches.shuffle([Streams(0), Streams(1)])
     seen = {"train": [], "search": []}
     for step in range(len(batches.counts)):
-        batches.fill(step)
-        for name, found in seen.items():
-            found.append(batches.places[name][0].x.flatten(1).tolist())
+        for name, [batch] in batches.every(step).items():
+            seen[name].append(batch.x.flatten(1).tolist())
     for repeat, streams in enumerate((Streams(0), Streams(1))):
         for name, split in (("train", "train"), ("search", "valid")):
             x = problem.data[split].x.flatten()
@@ -347,16 +346,15 @@ def test_a_longer_feed_is_not_finished(line):
     assert len(batches.counts) == 4
 
 
-def test_several_batches_a_step(line):
-    """A feed of two batches a step takes both from one order, and begins again as a whole."""
+def test_several_batches_per_step(line):
+    """A feed of two batches per step takes both from one order, and begins again as a whole."""
     problem = problem_of(line, Lines())
     batches = Batches(problem, {"train": FeedSpec("train", 4), "search": FeedSpec("valid", 3, count=2)})
     assert len(batches.counts) == 6
     batches.shuffle([Streams(0)])
     found = []
     for step in range(3):
-        batches.fill(step)
-        found.append([place.x[0].flatten().tolist() for place in batches.places["search"]])
+        found.append([batch.x[0].flatten().tolist() for batch in batches.every(step)["search"]])
     assert found[0] == found[2] != found[1]
     assert len({value for both in found[:2] for one in both for value in one}) == 12
 

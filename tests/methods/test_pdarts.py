@@ -10,8 +10,9 @@ import polyarch as pa
 from polyarch import PolyarchError
 from polyarch.core import Stage
 from polyarch.methods import Balenas, Darts, Drnas, Gdas
-from polyarch.methods.pdarts import PAPER, Part, fading, parts, survivors
+from polyarch.methods.pdarts import PAPER, Progressive, ProgressiveStage, survivors
 from polyarch.runs.search import resume
+from polyarch.settings import make, parsed, settings_of
 from polyarch.spaces.base import Soft
 from polyarch.spaces.choice import Dropout, places, uniform
 from polyarch.spaces.darts import EDGES, SKIP_DROPOUT
@@ -19,10 +20,10 @@ from polyarch.testing import check_method
 from polyarch.training.rehearsal import prepare, standardised
 
 SPACE = pa.spaces.Darts(channels=2, layers=8)
-STAGES = "3:8:0.1,4:5:0.4,5:3:0.7"
-SHORT = {"epochs": 2, "weights_only": 1, "batch_size": 8, "progressive": STAGES}
+STAGES = ((3, 8, 0.1), (4, 5, 0.4), (5, 3, 0.7))
+SHORT = {"epochs": 2, "warmup_epochs": 1, "batch_size": 8, "plan": {"stages": STAGES}}
 FEW = pa.spaces.Darts(channels=2, layers=8, operations="none,max_pool_3x3,skip_connect,dil_conv_3x3")
-SHORTER = SHORT | {"progressive": "3:4:0.1,4:3:0.7"}
+SHORTER = SHORT | {"plan": {"stages": ((3, 4, 0.1), (4, 3, 0.7))}}
 """Two stages of a space with few operations, for what must run many times."""
 
 
@@ -38,7 +39,7 @@ def images(tmp_path_factory):
 
 
 def test_the_papers_stages():
-    assert parts(PAPER) == (Part(5, 8, 0.1), Part(11, 5, 0.4), Part(17, 3, 0.7))
+    assert PAPER == tuple(ProgressiveStage(*stage) for stage in ((5, 8, 0.1), (11, 5, 0.4), (17, 3, 0.7)))
     found = Darts(plan={"stages": PAPER}, epochs=25, warmup_epochs=10).stages(SPACE)
     assert [(stage.space.layers, stage.epochs) for stage in found] == [(5, 25), (11, 25), (17, 25)]
     assert {stage.space.skip_limit for stage in found} == {2}
@@ -61,8 +62,9 @@ def test_the_likeliest_go_on():
 
 
 def test_dropout_fades():
-    """Linearly while belief rests, then from the whole again by exp(-0.2) an epoch."""
-    shares = [fading(epoch, 25, 10) for epoch in range(25)]
+    """Linearly while belief rests, then from the whole again by exp(-0.2) per epoch."""
+    method = Darts(epochs=25, warmup_epochs=10)
+    shares = [Progressive().fading(method, epoch) for epoch in range(25)]
     assert shares[:10] == pytest.approx([(24 - epoch) / 25 for epoch in range(10)])
     assert shares[10:] == pytest.approx(np.exp(-0.2 * np.arange(15)).tolist())
 
@@ -72,15 +74,15 @@ def test_dropout_fades():
     [
         ("5:8", "LAYERS:OPERATIONS:DROPOUT"),
         ("5:8:much", "LAYERS:OPERATIONS:DROPOUT"),
-        ("5:2:0.1", "three operations"),
-        ("0:8:0.1", "needs a layer"),
-        ("5:8:1.0", "dropout from 0"),
-        ("5:8:0.1,5:5:0.4", "must grow"),
+        ("5:2:0.1", r"stages\[0\].operations is 2; it must be at least 3"),
+        ("0:8:0.1", r"stages\[0\].layers is 0; it must be at least 1"),
+        ("5:8:0.1,6:5:1.0", r"stages\[1\].dropout is 1.0; it must be at least 0 and below 1"),
+        ("5:8:0.1,5:5:0.4", "must have more layers from stage to stage"),
     ],
 )
 def test_stages_that_make_no_sense(text, says):
     with pytest.raises(PolyarchError, match=says) as error:
-        Darts(plan={"stages": text})
+        make(Darts, {"plan.stages": parsed(settings_of(Darts)["plan.stages"], text)})
     assert "\n" not in str(error.value)
 
 
@@ -183,13 +185,13 @@ def test_only_skips_that_change_nothing_have_dropout(images):
 def test_training_passes_skips_through_dropout(images):
     method = Darts(**SHORT)
     problem, state, feed = prepare(method, SPACE, images, standardised(images), repeats=1)
-    batch = method.batch(problem, feed, "train")
-    view = method.mixture(problem.space, state.belief, {})
+    [batch] = feed.batches["train"]
+    view = method.mixture(problem.space, state.belief, {}, feed.schedule)
     problem.supernet.train()
     with torch.no_grad():
         seen = method._loss(problem, state, feed, batch, 1, moves=False)
-        rate = 0.1 * feed.rates["dropout"].item()
-        kept = {SKIP_DROPOUT: torch.tensor([[rate, feed.draws["dropout"][0, 1].item()]], dtype=torch.float64)}
+        rate = 0.1 * feed.schedule["dropout"].item()
+        kept = {SKIP_DROPOUT: torch.tensor([[rate, batch.draws["dropout"][0, 1].item()]], dtype=torch.float64)}
         outputs = problem.supernet.outputs(batch.x, view, kept)[0]
         plain = problem.supernet(batch.x, view)
     expected = -problem.likelihood.log_likelihood(outputs, batch.y).mean(-1)

@@ -1,6 +1,7 @@
 """Few labels: the loss against a plain computation, the weight that rises, what labels may not tell, whole runs."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from polyarch.core import Batch, Examples, Problem
 from polyarch.data.labels import few_labels
 from polyarch.data.task import Split
 from polyarch.files import read_json, write_json
-from polyarch.methods import Feed, SemiSupervised, StochasticArchitectures
+from polyarch.methods import SemiSupervised, StochasticArchitectures
 from polyarch.runs.config import CONFIG, Config
 from polyarch.runs.run import WEIGHTS, read_history
 from polyarch.spaces import PerExample, Wiring
@@ -44,10 +45,16 @@ def of(images, method, space, repeats=1):
     data = {"train": Examples(x[:12], y[:12]), "unlabelled": Examples(x[12:], torch.full_like(y[12:], -1))}
     problem = replace(problem, data=data, black=torch.full((1, 1, 1), BLACK))
     batches = {
-        name: [Batch(part.x[:4].expand(repeats, *[-1] * 4), part.y[:4].expand(repeats, -1))]
+        name: [Batch(part.x[:4].expand(repeats, *[-1] * 4), part.y[:4].expand(repeats, -1), feed.batches[name][0].draws)]
         for name, part in data.items()
     }
-    return problem, state, Feed(batches, feed.draws, feed.rates)
+    return problem, state, replace(feed, batches=batches)
+
+
+def drawn(feed, number, name):
+    """What was drawn for a pass of a batch, without the axis of repeats: `uniform`, and how images are changed."""
+    own = feed.batches[name][0].draws[str(number)]
+    return {"uniform": own["uniform"][0]} | {what: value[0] for what, value in own["augment"].items()}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -66,14 +73,14 @@ def seen(feed, number, names):
     """What a pass sees of the only repeat, image by image: [1, examples, 1, 6, 6]."""
     found = []
     for name in names:
-        crops, flips = (feed.draws[f"{number}/{name}:augment_{what}"][0] for what in ("crop", "flip"))
+        crops, flips = (drawn(feed, number, name)[what] for what in ("crop", "flip"))
         found += [changed(*parts) for parts in zip(feed.batches[name][0].x[0].numpy(), crops, flips, strict=True)]
     return torch.from_numpy(np.stack(found))[None]
 
 
 def wirings(feed, number, names, space):
     """Of three listed wirings, which one a number between 0 and 1 means: [1, examples, decisions]."""
-    numbers = torch.cat([feed.draws[f"{number}/{name}:uniform"][0, :, 0] for name in names])
+    numbers = torch.cat([drawn(feed, number, name)["uniform"][:, 0] for name in names])
     return torch.tensor([space.members[int(3 * n)].choices for n in numbers.tolist()])[None]
 
 
@@ -118,11 +125,11 @@ def test_steps_are_those_of_a_plain_computation(images, consistency):
 
 
 def test_both_passes_have_draws_of_their_own(images):
-    drawn = of(images, SemiSupervised(**QUICK, augment={"crop": 1}), LISTED)[2].draws
-    for name in ("train:uniform", "unlabelled:uniform", "train:augment_crop", "unlabelled:augment_crop"):
-        assert not torch.equal(drawn[f"0/{name}"], drawn[f"1/{name}"])
-    alone = of(images, SemiSupervised(**QUICK, augment={"crop": 1}, consistency=0.0), LISTED)[2].draws
-    assert not any(name.startswith("1/") for name in alone)
+    *_, feed = of(images, SemiSupervised(**QUICK, augment={"crop": 1}), LISTED)
+    for name, what in product(("train", "unlabelled"), ("uniform", "crop")):
+        assert not torch.equal(*(drawn(feed, number, name)[what] for number in (0, 1)))
+    *_, alone = of(images, SemiSupervised(**QUICK, augment={"crop": 1}, consistency=0.0), LISTED)
+    assert [list(batch.draws) for [batch] in alone.batches.values()] == [["0"], ["0"]]
 
 
 def test_one_architecture_differs_from_itself_by_dropout_and_changed_images_alone(images):
@@ -130,7 +137,7 @@ def test_one_architecture_differs_from_itself_by_dropout_and_changed_images_alon
     distances = {}
     for name, space, settings in (
         ("nothing", Wiring(**SMALL, listed=1), {}),
-        ("images", Wiring(**SMALL, listed=1), {"crop": 1}),
+        ("images", Wiring(**SMALL, listed=1), {"augment": {"crop": 1}}),
         ("dropout", Wiring(**SMALL, listed=1, dropout=0.5), {}),
         ("architectures", LISTED, {}),
     ):
@@ -160,12 +167,12 @@ def test_a_run_counts_its_steps(tmp_path, images):
     method = SemiSupervised(epochs=3, batch_size=16)
     pa.search(LISTED, images, method, out=tmp_path / "run", labels=12, device="cpu")
     told = [line["step"]["consistency_weight"] for line in read_history(tmp_path / "run")]
-    rising = [20 * np.exp(-5 * (1 - min(1, step / 4.5)) ** 2) for step in range(9)]  # 24 // 8 steps an epoch
+    rising = [20 * np.exp(-5 * (1 - min(1, step / 4.5)) ** 2) for step in range(9)]  # 24 // 8 steps per epoch
     assert told == pytest.approx(np.reshape(rising, (3, 3)).mean(1), rel=1e-5)
 
 
 def test_the_rate_falls_as_in_the_released_code():
-    rates = [SemiSupervised().rates(epoch)["weights"] for epoch in range(100)]
+    rates = [SemiSupervised().schedule(epoch)["weights.lr"] for epoch in range(100)]
     assert [epoch for epoch in range(1, 100) if rates[epoch] < rates[epoch - 1]] == [40, 80]
     assert rates[-1] == pytest.approx(0.1 * 0.2**2)
 

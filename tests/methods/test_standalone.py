@@ -176,7 +176,7 @@ def watched(problem, run):
 def dropping(images, rate, epoch, batch_size=24):
     method = Standalone(architecture=GENOTYPE, epochs=10, batch_size=batch_size, drop_path=rate)
     problem, state, feed = prepare(method, DARTS, images, standardised(images), repeats=1)
-    feed.rates["drop_path"].fill_(method.rates(epoch)["drop_path"])
+    feed.schedule["drop_path"].fill_(method.schedule(epoch)["drop_path"])
     return method, problem, state, feed
 
 
@@ -193,7 +193,7 @@ def test_every_place_but_an_identity_may_be_left_out(images):
 
 def test_what_is_kept_is_scaled_up(images):
     method, problem, state, feed = dropping(images, 0.4, 5)
-    assert feed.rates["drop_path"].item() == pytest.approx(0.2)
+    assert feed.schedule["drop_path"].item() == pytest.approx(0.2)
     kept = watched(problem, lambda: method.step(problem, state, feed))
     assert kept.keys() == set(problem.supernet.drop_paths)
     weights = torch.stack(list(kept.values()))  # [places, batch]
@@ -206,17 +206,17 @@ def test_what_is_kept_is_scaled_up(images):
 
 def test_the_rate_rises_from_zero(images):
     method, problem, state, feed = dropping(images, 0.4, 0)
-    assert [method.rates(epoch)["drop_path"] for epoch in range(10)] == pytest.approx([0.04 * k for k in range(10)])
+    assert [method.schedule(epoch)["drop_path"] for epoch in range(10)] == pytest.approx([0.04 * k for k in range(10)])
     for weights in watched(problem, lambda: method.step(problem, state, feed)).values():
         assert (weights == 1).all()
 
 
 def test_a_step_with_paths_left_out_is_that_of_the_network_with_zeros_there(images):
     method, problem, state, feed = dropping(images, 0.4, 9)
-    method = replace(method, rate=0.05, momentum=0.0, weight_decay=0.0)
+    method = replace(method, weights={"lr": 0.05, "momentum": 0.0, "weight_decay": 0.0})
     network = extracted(problem).train()
     [batch] = feed.batches["train"]
-    draws = dict(zip(problem.supernet.drop_paths, feed.draws["drop_path"][0], strict=True))
+    draws = dict(zip(problem.supernet.drop_paths, batch.draws["drop_path"][0], strict=True))
 
     def leave_out(place, inputs, output):
         kept = (draws[place.name] < 0.64) / 0.64
@@ -250,6 +250,7 @@ def test_without_places_to_leave_out_nothing_is_drawn(images):
     """Cells of nasbench201 have no drop path; the recipe of DARTS works on them all the same."""
     _, _, feed = prepare(Standalone(architecture=CELL, drop_path=0.2), CELLS, images, standardised(images), repeats=1)
     assert feed.draws == {}
+    assert feed.batches["train"][0].draws == {"augment": {}}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -363,16 +364,16 @@ def test_forms_of_the_network(images):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"drop_path": 1.0}, "drop_path is a probability below 1"),
-        ({"drop_path": -0.1}, "drop_path is a probability below 1"),
+        ({"drop_path": 1.0}, "drop_path is .*; it must be at least 0 and below 1"),
+        ({"drop_path": -0.1}, "drop_path is .*; it must be at least 0 and below 1"),
         ({"network": "serach"}, "did you mean 'search'"),
-        ({"rate": 0.0}, "rate must be positive"),
-        ({"momentum": 1.0}, "momentum"),
-        ({"weight_decay": -1.0}, "weight_decay"),
-        ({"clip": -1.0}, "clip"),
+        ({"weights": {"lr": 0.0}}, "lr is 0.0; it must be above 0"),
+        ({"weights": {"momentum": 1.0}}, "momentum"),
+        ({"weights": {"weight_decay": -1.0}}, "weight_decay"),
+        ({"weights": {"grad_clip": -1.0}}, "grad_clip"),
         ({"auxiliary": -1.0}, "auxiliary"),
-        ({"crop": -1}, "crop"),
-        ({"cutout": -1}, "cutout"),
+        ({"augment": {"crop": -1}}, "crop"),
+        ({"augment": {"cutout": -1}}, "cutout"),
         ({"epochs": 0}, "epochs"),
     ],
 )
@@ -387,9 +388,9 @@ def test_what_does_not_go_together_shows_before_training(tmp_path, images):
     for space, task, settings, says in (
         (CELLS, images, {"architecture": ""}, "say which architecture"),
         (CELLS, images, {"architecture": "depth=1"}, "no cell of nasbench201"),
-        (CELLS, images, {"architecture": CELL, "cutout": 9}, "cutout is 9"),
+        (CELLS, images, {"architecture": CELL, "augment": {"cutout": 9}}, "cutout is 9"),
         (CELLS, vectors, {"architecture": CELL}, "needs images"),
-        (depth, vectors, {"architecture": "depth=1", "flip": True}, "augmentation needs images"),
+        (depth, vectors, {"architecture": "depth=1", "augment": {"flip": True}}, "augmentation needs images"),
     ):
         with pytest.raises(PolyarchError, match=says):
             pa.search(space, task, Standalone(**settings), out=tmp_path / "run")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import polyarch as pa
-from polyarch.core import Feed
+from polyarch.core import Batch
 from polyarch.methods import StochasticArchitectures
 from polyarch.spaces import Hard, PerExample, Wiring
 from polyarch.testing import check_method
@@ -65,15 +65,15 @@ def test_architectures_are_drawn_from_the_space(images, listed):
         assert share == pytest.approx(probs[1].item(), abs=4.5 * (0.25 / 20_000) ** 0.5), name
     if listed:
         assert {tuple(row) for row in drawn.tolist()} == {member.choices for member in space.members}
-    feed = Feed({}, {"train:uniform": numbers[:, :1]}, {})
-    batch = StochasticArchitectures(per="batch", **QUICK)._view(problem, state, feed)
-    assert isinstance(batch, Hard)
-    assert batch.choices.tolist() == drawn[:1].tolist()
+    batch = Batch(None, None, {"uniform": numbers[:, :1]})
+    view = StochasticArchitectures(per="batch", **QUICK)._view(problem, state, batch)
+    assert isinstance(view, Hard)
+    assert view.choices.tolist() == drawn[:1].tolist()
 
 
 def test_the_rate_falls_as_in_the_paper():
     method = StochasticArchitectures()
-    rates = [method.rates(epoch)["weights"] for epoch in range(300)]
+    rates = [method.schedule(epoch)["weights.lr"] for epoch in range(300)]
     falls = [epoch for epoch in range(1, 300) if rates[epoch] < rates[epoch - 1]]
     assert falls == [90, 180, 240]
     assert rates[-1] == pytest.approx(0.1 * 0.2**3)

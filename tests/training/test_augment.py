@@ -14,7 +14,10 @@ from polyarch.training.augment import Augment
 from polyarch.training.capture import CapturedStep
 
 SHAPE = (3, 7, 5)  # not square, so that rows and columns cannot be mixed up
-EVERY = [Augment(crop, flip, cutout) for crop, flip, cutout in product((0, 2, 5), (False, True), (0, 1, 4, 5))]
+EVERY = [
+    Augment(crop=crop, flip=flip, cutout=cutout)
+    for crop, flip, cutout in product((0, 2, 5), (False, True), (0, 1, 4, 5))
+]
 
 
 def images(repeats, batch, shape=SHAPE, dtype=torch.float32):
@@ -24,8 +27,9 @@ def images(repeats, batch, shape=SHAPE, dtype=torch.float32):
 
 
 def drawn(augment, repeats, batch, shape=SHAPE):
-    each = [augment.draw(shape, batch, torch.Generator().manual_seed(seed)) for seed in range(repeats)]
-    return {name: torch.stack([d[name] for d in each]) for name in each[0]}
+    """Of one batch, [repeats, batch, ...]."""
+    each = [augment.draw_batches(shape, 1, batch, torch.Generator().manual_seed(seed)) for seed in range(repeats)]
+    return {name: torch.stack([d[name][0] for d in each]) for name in each[0]}
 
 
 def one_by_one(augment, x, draws, black):
@@ -38,13 +42,13 @@ def one_by_one(augment, x, draws, black):
             padded = np.empty((channels, height + 2 * p, width + 2 * p), x.dtype)
             padded[:] = black
             padded[:, p : p + height, p : p + width] = image
-            top, left = draws["augment_crop"][r, b]
+            top, left = draws["crop"][r, b]
             image = padded[:, top : top + height, left : left + width]
-        if augment.flip and draws["augment_flip"][r, b]:
+        if augment.flip and draws["flip"][r, b]:
             image = image[:, :, ::-1]
         image = image.copy()
         if augment.cutout:
-            top, left = draws["augment_cutout"][r, b] - augment.cutout // 2
+            top, left = draws["cutout"][r, b] - augment.cutout // 2
             image[:, max(top, 0) : top + augment.cutout, max(left, 0) : left + augment.cutout] = 0
         out[r, b] = image
     return out
@@ -76,7 +80,7 @@ def test_nothing_is_drawn_or_done_when_all_is_off():
     augment, x = Augment(), images(2, 3)
     generator = torch.Generator().manual_seed(0)
     before = generator.get_state()
-    assert augment.draw(SHAPE, 3, generator) == {}
+    assert augment.draw_batches(SHAPE, 1, 3, generator) == {}
     assert torch.equal(generator.get_state(), before)
     assert augment.apply(x, {"noise": torch.zeros(2, 5)}) is x
     augment.check((2,))
@@ -84,12 +88,12 @@ def test_nothing_is_drawn_or_done_when_all_is_off():
 
 def test_a_centred_crop_without_mirroring_changes_nothing():
     x = images(2, 3)
-    draws = {"augment_crop": torch.full((2, 3, 2), 4), "augment_flip": torch.zeros(2, 3, dtype=torch.bool)}
+    draws = {"crop": torch.full((2, 3, 2), 4), "flip": torch.zeros(2, 3, dtype=torch.bool)}
     assert torch.equal(Augment(crop=4, flip=True).apply(x, draws, torch.ones(3, 1, 1)), x)
 
 
 def test_mirroring_twice_changes_nothing():
-    x, draws = images(1, 4), {"augment_flip": torch.tensor([[True, False, True, False]])}
+    x, draws = images(1, 4), {"flip": torch.tensor([[True, False, True, False]])}
     augment = Augment(flip=True)
     once = augment.apply(x, draws)
     assert torch.equal(once[0, 0], x[0, 0].flip(-1))
@@ -114,7 +118,7 @@ def test_mirroring_twice_changes_nothing():
     ],
 )
 def test_a_square_is_clipped_at_the_border(side, centre, area):
-    out = Augment(cutout=side).apply(images(1, 1, (2, 10, 10)), {"augment_cutout": torch.tensor([[centre]])})
+    out = Augment(cutout=side).apply(images(1, 1, (2, 10, 10)), {"cutout": torch.tensor([[centre]])})
     assert (out == 0).sum((0, 1, 3, 4)).tolist() == [area, area]
     assert (out[0, 0, :, centre[0], centre[1]] == 0).all()
 
@@ -175,12 +179,12 @@ def test_a_rank_takes_its_slice_of_the_draws():
 
 def test_draws_have_fixed_shapes_and_types_and_follow_the_seed():
     augment = Augment(crop=2, flip=True, cutout=3)
-    first, again = (augment.draw(SHAPE, 8, torch.Generator().manual_seed(3)) for _ in range(2))
-    other = augment.draw(SHAPE, 8, torch.Generator().manual_seed(4))
+    first, again = (augment.draw_batches(SHAPE, 2, 4, torch.Generator().manual_seed(3)) for _ in range(2))
+    other = augment.draw_batches(SHAPE, 2, 4, torch.Generator().manual_seed(4))
     assert {name: (tuple(v.shape), v.dtype) for name, v in first.items()} == {
-        "augment_crop": ((8, 2), torch.int64),
-        "augment_flip": ((8,), torch.bool),
-        "augment_cutout": ((8, 2), torch.int64),
+        "crop": ((2, 4, 2), torch.int64),
+        "flip": ((2, 4), torch.bool),
+        "cutout": ((2, 4, 2), torch.int64),
     }
     for name, value in first.items():
         assert torch.equal(value, again[name])
@@ -188,14 +192,14 @@ def test_draws_have_fixed_shapes_and_types_and_follow_the_seed():
 
 
 def test_draws_are_uniform_and_independent():
-    draws = Augment(crop=2, flip=True, cutout=3).draw(SHAPE, 20_000, torch.Generator().manual_seed(0))
-    pairs = {"augment_crop": (5, 5), "augment_cutout": SHAPE[1:]}
+    draws = drawn(Augment(crop=2, flip=True, cutout=3), 1, 20_000)
+    pairs = {"crop": (5, 5), "cutout": SHAPE[1:]}
     for name, (rows, columns) in pairs.items():
-        cells = draws[name][:, 0] * columns + draws[name][:, 1]
+        cells = draws[name][0, :, 0] * columns + draws[name][0, :, 1]
         counts = cells.bincount(minlength=rows * columns)
         assert len(counts) == rows * columns
         assert chisquare(counts.numpy()).pvalue > 1e-3
-    assert chisquare(draws["augment_flip"].long().bincount().numpy()).pvalue > 1e-3
+    assert chisquare(draws["flip"][0].long().bincount().numpy()).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("augment", [Augment(crop=1), Augment(flip=True), Augment(cutout=1)])

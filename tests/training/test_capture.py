@@ -13,7 +13,7 @@ def test_captured_search_equals_the_same_search_on_the_cpu(tmp_path, monkeypatch
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     task = pa.data.load(data)
     space = pa.spaces.ResidualDepth(max_depth=4, width=16)
-    settings = {"epochs": 4, "batch_size": 64, "rate": 0.02}
+    settings = {"epochs": 4, "batch_size": 64, "weights": {"lr": 0.02}}
     runs = {d: pa.search(space, task, method(**settings), out=tmp_path / d, device=d) for d in ("cpu", "cuda")}
     log = {d: [line["step"] for line in run.history()] for d, run in runs.items()}
     for cpu, cuda in zip(log["cpu"][:2], log["cuda"][:2], strict=True):  # later, rounding has grown
@@ -31,7 +31,7 @@ DARTS = pa.spaces.Darts(channels=2, layers=3)
 ONE_SHOT = pa.spaces.NasBench1Shot1(channels=2, cells=3)
 WIRES = {"stages": 2, "nodes": 3, "channels": 4}
 OWN_WIRES = pa.spaces.Wiring(**WIRES, listed=3, own_aggregation=True, own_affine=True)
-TRAIN = {"epochs": 2, "crop": 1, "flip": True, "cutout": 3}
+TRAIN = {"epochs": 2, "augment": {"crop": 1, "flip": True, "cutout": 3}}
 SEARCHES = {
     "one cell": (CELLS, pa.methods.Standalone(architecture=CELL, **TRAIN), 1),
     "one cell, three seeds": (CELLS, pa.methods.Standalone(architecture=CELL, **TRAIN), 3),
@@ -68,7 +68,7 @@ SEARCHES = {
     "gdas": (DARTS, pa.methods.Gdas(epochs=1), 1),
     "drnas": (CELLS, pa.methods.Drnas(epochs=1), 1),
     "wirings": (pa.spaces.Wiring(**WIRES), pa.methods.StochasticArchitectures(epochs=1, augment={"crop": 1}), 2),
-    "wirings, one a batch": (pa.spaces.Wiring(**WIRES), pa.methods.StochasticArchitectures(epochs=1, per="batch"), 1),
+    "wirings, one per batch": (pa.spaces.Wiring(**WIRES), pa.methods.StochasticArchitectures(epochs=1, per="batch"), 1),
     "wirings, own": (OWN_WIRES, pa.methods.StochasticArchitectures(epochs=1), 1),
     "one wiring": (pa.spaces.Wiring(**WIRES, wirings="residual"), pa.methods.StochasticArchitectures(epochs=1), 1),
     "own module": (pa.ModuleSpace("torch_choices:Network"), pa.methods.Parsec(epochs=2, samples=2), 1),

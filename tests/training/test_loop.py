@@ -42,8 +42,7 @@ def test_an_epoch_visits_every_example_once_and_drops_the_partial_batch(task):
     batches.shuffle([Streams(0), Streams(1)])
     seen = [Counter(), Counter()]
     for step in range(len(batches.counts)):
-        batches.fill(step)
-        [batch] = batches.places["train"]
+        [batch] = batches.every(step)["train"]
         for repeat in range(2):
             seen[repeat].update(map(tuple, batch.x[repeat].tolist()))
             for x, y in zip(batch.x[repeat], batch.y[repeat], strict=True):
@@ -59,8 +58,7 @@ def test_a_full_batch_is_never_copied(task):
     problem = problem_of(task)
     batches = Batches(problem, {"train": FeedSpec("train", 50)})
     batches.shuffle([Streams(0)])
-    batches.fill(0)
-    assert batches.places["train"][0].x.data_ptr() == problem.data["train"].x.data_ptr()
+    assert batches.every(0)["train"][0].x.data_ptr() == problem.data["train"].x.data_ptr()
 
 
 def test_every_repeat_stops_by_itself_and_keeps_its_own_best(task):
@@ -99,10 +97,10 @@ def test_which_split_decides(task):
     method = VariationalDepth()
     assert stopping_split(method, plain) == "train"
     assert stopping_split(method, valid) == "valid"
-    assert stopping_split(replace(method, stop="train"), valid) == "train"
-    assert stopping_split(replace(method, stop="never"), valid) is None
+    assert stopping_split(replace(method, stopping={"split": "train"}), valid) == "train"
+    assert stopping_split(replace(method, stopping={"split": "never"}), valid) is None
     with pytest.raises(PolyarchError, match="set valid"):
-        stopping_split(replace(method, stop="valid"), plain)
+        stopping_split(replace(method, stopping={"split": "valid"}), plain)
 
 
 def test_examples_are_counted(task):
@@ -133,7 +131,7 @@ def test_sgd_is_that_of_torch():
         for parameter, slope in zip(theirs, slopes, strict=True):
             parameter.grad = slope.clone()
         reference.step()
-        sgd(list(ours.values()), slopes, list(momenta.values()), rate=torch.tensor(0.3), momentum=0.9)
+        sgd(list(ours.values()), slopes, list(momenta.values()), lr=torch.tensor(0.3), momentum=0.9)
     for mine, other in zip(ours.values(), theirs, strict=True):
         assert torch.allclose(mine, other, atol=1e-6)
 

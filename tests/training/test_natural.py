@@ -29,13 +29,13 @@ def belief_of(mean, precision, data_size=N, prior_precision=DELTA):
     return Posterior(double(mean), double(precision), data_size, prior_precision)
 
 
-def run_vadam(belief, gradients, rate=0.1, betas=BETAS):
-    """[mean, precision] after each of a list of steps, each a list of gradients, one a draw."""
+def run_vadam(belief, gradients, lr=0.1, betas=BETAS):
+    """[mean, precision] after each of a list of steps, each a list of gradients, one per draw."""
     first, steps = torch.zeros_like(belief.mean), torch.zeros(len(belief.mean), dtype=torch.float64)
     path = []
     for step in gradients:
         draws = torch.stack([torch.full_like(belief.mean, g) for g in step])
-        vadam(belief, draws, first, steps, rate=double(rate)[0], betas=betas)
+        vadam(belief, draws, first, steps, lr=double(lr)[0], betas=betas)
         path.append((belief.mean.item(), belief.precision.item()))
     return path
 
@@ -60,11 +60,11 @@ def test_vadam_as_printed_by_hand():
     """N = 10, delta = 2; rate 0.1 for both, gamma 0.5; gradients 1 and -2."""
     belief, change = belief_of(0.5, 2.0, 10, 2.0), torch.zeros(1, dtype=torch.float64)
     # s = 0.1; mean = 0.5 - 0.1 (1 + 0.2 * 0.5) / (0.1 + 0.2), and no momentum yet.
-    vadam_printed(belief, double(1.0), change, rate=double(0.1)[0], momentum=0.5)
+    vadam_printed(belief, double(1.0), change, lr=double(0.1)[0], momentum=0.5)
     first = 0.5 - 0.11 / 0.3
     assert (belief.mean.item(), belief.precision.item()) == pytest.approx((first, 3.0), rel=1e-12)
     # s = 0.09 + 0.4 = 0.49; the last change counts by 0.5 * (0.1 + 0.2) / (0.49 + 0.2).
-    vadam_printed(belief, double(-2.0), change, rate=double(0.1)[0], momentum=0.5)
+    vadam_printed(belief, double(-2.0), change, lr=double(0.1)[0], momentum=0.5)
     second = first - 0.1 * (-2 + 0.2 * first) / 0.69 + 0.5 * 0.3 / 0.69 * (first - 0.5)
     assert (belief.mean.item(), belief.precision.item()) == pytest.approx((second, 6.9), rel=1e-12)
     assert change.item() == pytest.approx(second - first, rel=1e-12)
@@ -72,20 +72,20 @@ def test_vadam_as_printed_by_hand():
 
 def test_without_momentum_the_printed_form_is_vprop():
     printed, plain = belief_of(0.3, 4.0, 100), belief_of(0.3, 4.0, 100)
-    change, rate = torch.zeros(1, dtype=torch.float64), double(0.05)[0]
+    change, lr = torch.zeros(1, dtype=torch.float64), double(0.05)[0]
     for gradient in (double(0.2), double(-0.5), double(0.1)):
-        vadam_printed(printed, gradient, change, rate=rate, momentum=0.0)
-        newton(plain, gradient, gradient.square(), rate=rate)
+        vadam_printed(printed, gradient, change, lr=lr, momentum=0.0)
+        newton(plain, gradient, gradient.square(), lr=lr)
         assert torch.equal(printed.mean, plain.mean)
         assert torch.equal(printed.precision, plain.precision)
 
 
 def test_the_forms_differ_where_gradients_are_small():
     """A gradient of 1e-3 moves the mean by a rate in the library's form, by some 24 of them as printed."""
-    [(mean, _)] = run_vadam(belief_of(0.0, 1.0), [[1e-3]], rate=3e-4)
+    [(mean, _)] = run_vadam(belief_of(0.0, 1.0), [[1e-3]], lr=3e-4)
     assert mean == pytest.approx(-3e-4, rel=0.05)
     belief = belief_of(0.0, 1.0)
-    vadam_printed(belief, double(1e-3), torch.zeros_like(belief.mean), rate=double(3e-4)[0], momentum=0.5)
+    vadam_printed(belief, double(1e-3), torch.zeros_like(belief.mean), lr=double(3e-4)[0], momentum=0.5)
     assert belief.mean.item() == pytest.approx(-24.8 * 3e-4, rel=0.01)
 
 
@@ -121,13 +121,13 @@ def test_without_gradients_the_prior_alone_moves_the_mean():
     [(unmoved, _)] = run_vadam(belief_of(0.0, 1.0), [[0.0]])
     assert unmoved == 0
     belief = belief_of(2.0, 1.0)
-    newton(belief, double(0.0), double(0.0), rate=double(0.1)[0])
+    newton(belief, double(0.0), double(0.0), lr=double(0.1)[0])
     assert (belief.mean.item(), belief.precision.item()) == pytest.approx((1.8, 1.0), rel=1e-12)
 
 
 def test_where_curvature_is_negative_belief_is_no_wider_than_the_prior():
     belief = belief_of(1.0, 1.5)
-    newton(belief, double(0.1), double(-3.0), rate=double(0.1)[0])
+    newton(belief, double(0.1), double(-3.0), lr=double(0.1)[0])
     assert belief.precision.item() == DELTA
     assert math.isfinite(belief.mean.item())
 
@@ -138,7 +138,7 @@ def test_repeats_do_not_touch_each_other():
     def updated(rows):
         belief = Posterior(mean[rows].clone(), torch.ones_like(mean[rows]), N, DELTA)
         first, steps = torch.zeros_like(belief.mean), double(0.0, 4.0)[rows]
-        vadam(belief, gradients[:, rows], first, steps, rate=double(0.1)[0], betas=BETAS)
+        vadam(belief, gradients[:, rows], first, steps, lr=double(0.1)[0], betas=BETAS)
         return belief.mean
 
     both = updated([0, 1])
@@ -165,7 +165,7 @@ def test_von_finds_the_posterior():
     for _ in range(300):
         gradients = at_draws(belief)
         estimate = curvature_by_noise(gradients, BOTH_SIDES, belief.precision)
-        newton(belief, gradients.mean(0), estimate, rate=double(0.1)[0])
+        newton(belief, gradients.mean(0), estimate, lr=double(0.1)[0])
     assert belief.mean.item() == pytest.approx(TRUE_MEAN, rel=1e-9)
     assert belief.precision.item() == pytest.approx(TRUE_PRECISION, rel=1e-9)
 
@@ -173,7 +173,7 @@ def test_von_finds_the_posterior():
 def test_bayes_by_backprop_finds_the_posterior():
     belief = belief_of(0.0, PRIOR, EXAMPLES, PRIOR)
     for _ in range(1500):
-        bayes_by_backprop(belief, at_draws(belief), BOTH_SIDES, rate=double(0.01)[0])
+        bayes_by_backprop(belief, at_draws(belief), BOTH_SIDES, lr=double(0.01)[0])
     assert belief.mean.item() == pytest.approx(TRUE_MEAN, rel=1e-9)
     assert belief.precision.item() == pytest.approx(TRUE_PRECISION, rel=1e-9)
 
@@ -181,7 +181,7 @@ def test_bayes_by_backprop_finds_the_posterior():
 def test_bayes_by_backprop_follows_the_gradient_of_the_bound():
     """Against automatic differentiation of N E[loss] + KL in mean and log deviation, the loss being no quadratic."""
     mean, log_width = double(0.3).requires_grad_(), double(-0.4).requires_grad_()
-    noise, rate = double(0.7, -1.2, 0.1).unsqueeze(-1), 1e-3
+    noise, lr = double(0.7, -1.2, 0.1).unsqueeze(-1), 1e-3
     alpha = mean + log_width.exp() * noise
     [gradients] = torch.autograd.grad(alpha.sin().sum(), [alpha], retain_graph=True)
     own = torch.distributions.Normal(mean, log_width.exp())
@@ -189,9 +189,9 @@ def test_bayes_by_backprop_follows_the_gradient_of_the_bound():
     bound = EXAMPLES * alpha.sin().mean() + torch.distributions.kl_divergence(own, prior).sum()
     slopes = torch.autograd.grad(bound, [mean, log_width])
     belief = belief_of(0.3, math.exp(0.8), EXAMPLES, PRIOR)
-    bayes_by_backprop(belief, gradients, noise, rate=double(rate)[0])
-    assert belief.mean.item() == pytest.approx(0.3 - rate * slopes[0].item(), rel=1e-12)
-    assert -belief.precision.log().item() / 2 == pytest.approx(-0.4 - rate * slopes[1].item(), rel=1e-12)
+    bayes_by_backprop(belief, gradients, noise, lr=double(lr)[0])
+    assert belief.mean.item() == pytest.approx(0.3 - lr * slopes[0].item(), rel=1e-12)
+    assert -belief.precision.log().item() / 2 == pytest.approx(-0.4 - lr * slopes[1].item(), rel=1e-12)
 
 
 @pytest.mark.parametrize("batch", [1, 4])
@@ -201,11 +201,11 @@ def test_vprop_finds_the_posterior_from_single_examples(batch):
     The square of a batch's mean gradient is smaller by the size of the batch, so deviations are too large by its root.
     """
     examples = 2_000
-    belief, rate = belief_of(0.0, PRIOR, examples, PRIOR), double(0.005)[0]
+    belief, lr = belief_of(0.0, PRIOR, examples, PRIOR), double(0.005)[0]
     for step in range(4_000):
         seen = M + (-1) ** step / math.sqrt(batch)  # the mean of a batch, whose deviation is that
         gradient = belief.mean - seen
-        newton(belief, gradient, gradient.square(), rate=rate)
+        newton(belief, gradient, gradient.square(), lr=lr)
     assert belief.mean.item() == pytest.approx(examples * M / (examples + PRIOR), rel=0.01)
     assert belief.precision.item() == pytest.approx(examples / batch + PRIOR, rel=0.02)
 

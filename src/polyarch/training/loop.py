@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -193,16 +193,12 @@ class Loop:
         self.batches.draws({name: self._draws[name] for name in self._draws if name in self.batches.names})
 
     def _step(self, step: int, parts: Sequence[Part]) -> Info:
-        """All parts of a step; a metric that several of them tell is the mean of theirs."""
-        told: dict[str, list[Tensor]] = {}
-        forward = backward = 0
-        for part in parts:
-            info = self._run(step, part)
-            for name, value in info.metrics.items():
-                told.setdefault(name, []).append(value.clone() if len(parts) > 1 else value)
-            forward, backward = forward + info.forward, backward + info.backward
-        metrics = {name: torch.stack(values).mean(0) if len(values) > 1 else values[0] for name, values in told.items()}
-        return Info(metrics, forward, backward)
+        """All parts of a step."""
+        if len(parts) == 1:
+            return self._run(step, parts[0])
+        # Parts of one name are one recording, which tells its metrics in the same place every time.
+        infos = (self._run(step, part) for part in parts)
+        return Info.of([replace(info, metrics=tree_map(torch.clone, info.metrics)) for info in infos])
 
     def _run(self, step: int, part: Part) -> Info:
         """One part, captured when one of its name and with as many batches first comes."""

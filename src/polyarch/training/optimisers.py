@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from polyarch.core import State
+from polyarch.errors import PolyarchError
 from polyarch.settings import Above, AtLeast, Below, settle
 
 
@@ -95,6 +96,8 @@ class Adam:
 
     def __post_init__(self) -> None:
         settle(self)
+        if len(self.betas) != 2:
+            raise PolyarchError(f"betas are {self.betas}; give two, such as 0.5,0.999")
 
     def step(self, state: State, parameters: list[Tensor], gradients: Sequence[Tensor], lr: Tensor) -> None:
         """Moves belief's parameters, whose moments `adam_buffers(belief=...)` made."""

@@ -69,15 +69,9 @@ def prepare(method: Method, space: Space, task: Task, examples: Examples, repeat
 
 
 def one_step(method: Method, problem: Problem, state: State, feed: Feed) -> Info:
-    """All parts of a first step; a metric that several of them tell is that of the last."""
-    count = len(next(iter(feed.batches.values())))
-    metrics: dict[str, Tensor] = {}
-    forward = backward = 0
-    for part in method.parts(problem, state, 0, count):
-        info = part.run(problem, state, feed if part.batch is None else feed.only(part.batch))
-        metrics |= info.metrics
-        forward, backward = forward + info.forward, backward + info.backward
-    return Info(metrics, forward, backward)
+    """All parts of a first step."""
+    parts = method.parts(problem, state, 0, len(next(iter(feed.batches.values()))))
+    return Info.of([p.run(problem, state, feed if p.batch is None else feed.only(p.batch)) for p in parts])
 
 
 def standardised(task: Task) -> Examples:
