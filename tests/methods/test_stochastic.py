@@ -7,7 +7,7 @@ import torch
 import polyarch as pa
 from polyarch.core import Feed
 from polyarch.methods import StochasticArchitectures
-from polyarch.spaces import Hard, PerExample, Wiring
+from polyarch.spaces import Dense, PerExample, Wiring
 from polyarch.testing import check_method
 from polyarch.training.rehearsal import prepare, standardised
 
@@ -67,7 +67,7 @@ def test_architectures_are_drawn_from_the_space(images, listed):
         assert {tuple(row) for row in drawn.tolist()} == {member.choices for member in space.members}
     feed = Feed({}, {"train:uniform": numbers[:, :1]}, {})
     batch = StochasticArchitectures(per="batch", **QUICK)._view(problem, state, feed)
-    assert isinstance(batch, Hard)
+    assert isinstance(batch, Dense)
     assert batch.choices.tolist() == drawn[:1].tolist()
 
 

@@ -21,7 +21,8 @@ from polyarch.distributions.reading import belief_over
 from polyarch.errors import PolyarchError
 from polyarch.methods.bilevel import Bilevel, Gradients, by_simplex, first_logits, noise_of, open_logits
 from polyarch.settings import at_least, positive
-from polyarch.spaces.base import Soft, Space
+from polyarch.spaces.base import Space
+from polyarch.spaces.views import Soft
 from polyarch.streams import Streams
 from polyarch.training.natural import (
     Posterior,

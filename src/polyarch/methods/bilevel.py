@@ -26,8 +26,9 @@ from polyarch.errors import PolyarchError
 from polyarch.methods import pdarts
 from polyarch.methods.sharing import WeightSharing, loss
 from polyarch.settings import at_least, positive
-from polyarch.spaces.base import Soft, Space
+from polyarch.spaces.base import Space
 from polyarch.spaces.darts import SKIP_DROPOUT, Darts
+from polyarch.spaces.views import Soft
 from polyarch.streams import Streams
 from polyarch.training.curvature import hessian
 from polyarch.training.optimisers import adam, adam_buffers, momentum_buffers

@@ -13,7 +13,8 @@ from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.distributions.reading import belief_over
 from polyarch.methods.bilevel import Bilevel, by_simplex, first_logits, open_logits
-from polyarch.spaces.base import Soft, Space
+from polyarch.spaces.base import Space
+from polyarch.spaces.views import Soft
 from polyarch.streams import Streams
 
 

@@ -19,7 +19,8 @@ from polyarch.distributions.categorical import Categorical
 from polyarch.distributions.listed import Listed
 from polyarch.errors import PolyarchError
 from polyarch.methods.recipe import Recipe
-from polyarch.spaces.base import Hard, PerExample, Space, View
+from polyarch.spaces.base import Space
+from polyarch.spaces.views import PerExample, Sparse, View
 from polyarch.streams import Streams
 from polyarch.training.judging import best_judged, judged_on_average
 from polyarch.training.optimisers import momentum_buffers
@@ -99,7 +100,7 @@ class DrawnArchitectures(Recipe, ABC):
         # An only one is known to the host, and sums of what it reads are quickest; but not on a CUDA device, where
         # kernels move less memory, nor with weights of its own, whose place the host would have to read.
         if len(problem.space.members) == 1 and not problem.space.only_listed and not uniform.is_cuda:
-            return Hard(problem.space.members[0].choices)
+            return Sparse(problem.space.members[0].choices)
         return PerExample(self.chosen(state, uniform))
 
     def chosen(self, state: State, uniform: Tensor) -> Tensor:

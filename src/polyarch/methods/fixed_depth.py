@@ -13,8 +13,9 @@ from polyarch import distributed
 from polyarch.core import Feed, Info, Method, Problem, Stage, State, gradients
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
-from polyarch.spaces.base import Hard, Space
+from polyarch.spaces.base import Space
 from polyarch.spaces.depth import ResidualDepth
+from polyarch.spaces.views import Sparse
 from polyarch.streams import Streams
 from polyarch.training.judging import judged
 from polyarch.training.optimisers import check_sgd, dropped, momentum_buffers, sgd
@@ -60,7 +61,7 @@ class FixedDepth(Method):
 
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Default initial weights; belief that nothing moves."""
-        problem.supernet.reset([s["init"] for s in streams])
+        problem.supernet.reset_parameters([s["init"] for s in streams])
         depths = len(problem.space.decisions[0])
         point = torch.full((problem.repeats, 1, depths), -torch.inf, device=problem.data["train"].y.device)
         point[..., -1] = 0
@@ -89,5 +90,5 @@ class FixedDepth(Method):
         """See `judged`."""
         return judged(problem, self._view(problem), split)
 
-    def _view(self, problem: Problem) -> Hard:
-        return Hard((len(problem.space.decisions[0]) - 1,))
+    def _view(self, problem: Problem) -> Sparse:
+        return Sparse((len(problem.space.decisions[0]) - 1,))

@@ -15,7 +15,8 @@ from polyarch.distributions.categorical import Categorical
 from polyarch.distributions.reading import belief_over
 from polyarch.errors import PolyarchError
 from polyarch.methods.bilevel import Bilevel, by_simplex, first_logits, open_logits
-from polyarch.spaces.base import Soft, Space, one_hot
+from polyarch.spaces.base import Space
+from polyarch.spaces.views import Soft, one_hot
 from polyarch.streams import Streams
 
 

@@ -25,7 +25,8 @@ from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
 from polyarch.methods.sharing import WeightSharing, loss
 from polyarch.settings import at_least, positive
-from polyarch.spaces.base import Hard, Space
+from polyarch.spaces.base import Space
+from polyarch.spaces.views import Dense
 from polyarch.streams import Streams
 from polyarch.training.judging import best_judged, judged_on_average
 from polyarch.training.optimisers import momentum_buffers
@@ -143,7 +144,7 @@ class OneShot(WeightSharing):
         """S steps on one path; gives the loss before the first."""
         weights = list(state.weights.values())
         start = Snapshot(weights) if self.proximal and self.inner_steps > 1 else None
-        view = Hard.read(choices) if self.form == "sparse" else Hard(choices)
+        view = problem.supernet.quickest(choices) if self.form == "sparse" else Dense(choices)
         first = None
         for _ in range(self.inner_steps):
             fit = loss(problem, batch, view)

@@ -20,7 +20,8 @@ from polyarch.distributions.categorical import Categorical, masked
 from polyarch.errors import PolyarchError
 from polyarch.methods.sharing import WeightSharing
 from polyarch.settings import at_least, positive
-from polyarch.spaces.base import Hard, Space
+from polyarch.spaces.base import Space
+from polyarch.spaces.views import Dense
 from polyarch.streams import Streams
 from polyarch.training.judging import judged
 from polyarch.training.optimisers import adam, adam_buffers, momentum_buffers
@@ -84,7 +85,8 @@ class Parsec(WeightSharing):
         problem.supernet.train()
         belief = self.distribution(problem.space, state.belief)
         choices = (belief.log_probs.detach().unsqueeze(1) + feed.draws["gumbel"]).argmax(-1)  # [repeats, K, decisions]
-        views = [Hard.read(rows) if self.form == "sparse" else Hard(rows) for rows in choices.unbind(1)]
+        view = problem.supernet.quickest if self.form == "sparse" else Dense
+        views = [view(rows) for rows in choices.unbind(1)]
 
         def fit(batch: Batch, k: int) -> Tensor:
             """Mean log-likelihood [repeats] of a batch under the k-th sample."""
@@ -120,7 +122,7 @@ class Parsec(WeightSharing):
 
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
         """The mode's mean log-likelihood and everyday measure, with the shared weights."""
-        return judged(problem, Hard(self.distribution(problem.space, state.belief).mode()), split)
+        return judged(problem, Dense(self.distribution(problem.space, state.belief).mode()), split)
 
 
 def importance_weights(log_likelihoods: Tensor, temperature: float) -> Tensor:

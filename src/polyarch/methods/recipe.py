@@ -66,7 +66,7 @@ class Recipe(Method, ABC):
     def start(self, problem: Problem, streams: Sequence[Streams]) -> None:
         """Fresh weights; refuses images that cannot be changed as the settings say."""
         self._augment().check(problem.supernet.shape.input)
-        problem.supernet.reset([s["init"] for s in streams])
+        problem.supernet.reset_parameters([s["init"] for s in streams])
 
     def move_weights(self, state: State, gradients: list[Tensor], rate: Tensor) -> None:
         """One step of momentum SGD."""

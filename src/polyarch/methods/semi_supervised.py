@@ -30,7 +30,7 @@ from polyarch.core import Feed, FeedSpec, Info, Problem, State, gradients
 from polyarch.errors import PolyarchError
 from polyarch.methods.drawn import DrawnArchitectures
 from polyarch.settings import at_least
-from polyarch.spaces.base import PerExample
+from polyarch.spaces.views import PerExample
 from polyarch.streams import Streams
 
 STEPS = "consistency.steps"

@@ -16,8 +16,9 @@ from polyarch.core import Batch, FeedSpec, Problem, State
 from polyarch.errors import PolyarchError
 from polyarch.methods.recipe import Recipe
 from polyarch.settings import at_least
-from polyarch.spaces.base import Hard, Soft, Space, View
+from polyarch.spaces.base import Space
 from polyarch.spaces.only import certain
+from polyarch.spaces.views import Dense, Soft, View
 from polyarch.training.judging import judged
 from polyarch.training.optimisers import cosine
 
@@ -61,7 +62,7 @@ class WeightSharing(Recipe, ABC):
         `supernet_...` is the supernet mixed by belief, where it can be; else the mode is the objective too.
         """
         belief = self.distribution(problem.space, state.belief)
-        found = judged(problem, Hard(belief.mode()), split)
+        found = judged(problem, Dense(belief.mode()), split)
         if Soft in problem.supernet.views:
             mixed = judged(problem, Soft(belief.centre()), split)
             found |= {f"supernet_{name}": value for name, value in mixed.items() if name != "objective"}

@@ -20,7 +20,8 @@ from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
 from polyarch.methods.recipe import Recipe
 from polyarch.methods.sharing import loss
-from polyarch.spaces.base import Hard, Space, one_hot
+from polyarch.spaces.base import Space
+from polyarch.spaces.views import Dense, SparsePerRepeat, one_hot
 from polyarch.streams import Streams
 from polyarch.training.judging import judged
 from polyarch.training.optimisers import cosine, momentum_buffers
@@ -76,14 +77,16 @@ class SideBySide(Recipe):
         """One step of every network."""
         batch = self.batch(problem, feed, "train")
         problem.supernet.train()
-        fit = loss(problem, batch, self._view(state))
+        fit = loss(problem, batch, self._view(problem, state))
         self.move_weights(state, gradients(fit, list(state.weights.values())), feed.rates["weights"])
         examples = batch.y.shape[-1] * distributed.size()
         return Info({"log_likelihood": -fit.detach()}, forward=examples, backward=examples)
 
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
         """See `judged`."""
-        return judged(problem, self._view(state), split)
+        return judged(problem, self._view(problem, state), split)
 
-    def _view(self, state: State) -> Hard:
-        return Hard(state.belief["logits"].argmax(-1), tuple(a.choices for a in self.architectures))
+    def _view(self, problem: Problem, state: State) -> SparsePerRepeat | Dense:
+        if SparsePerRepeat in problem.supernet.views:
+            return SparsePerRepeat(tuple(a.choices for a in self.architectures))
+        return Dense(state.belief["logits"].argmax(-1))

@@ -18,8 +18,9 @@ from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
 from polyarch.methods.recipe import Recipe
 from polyarch.settings import at_least
-from polyarch.spaces.base import Hard, Space
+from polyarch.spaces.base import Space
 from polyarch.spaces.only import Only
+from polyarch.spaces.views import Sparse
 from polyarch.streams import Streams
 from polyarch.training.judging import judged
 from polyarch.training.optimisers import cosine, momentum_buffers
@@ -123,8 +124,8 @@ class Standalone(Recipe):
         return {name: kept[:, k] for k, name in enumerate(problem.supernet.drop_paths)}
 
 
-def _view(problem: Problem) -> Hard:
-    return Hard((0,) * len(problem.space.decisions))
+def _view(problem: Problem) -> Sparse:
+    return Sparse((0,) * len(problem.space.decisions))
 
 
 @torch.no_grad()

@@ -17,7 +17,7 @@ from polyarch.core import Feed, FeedSpec, Info, Problem, State, gradients
 from polyarch.errors import PolyarchError
 from polyarch.methods.drawn import DrawnArchitectures
 from polyarch.settings import at_least
-from polyarch.spaces.base import Hard, PerExample, View
+from polyarch.spaces.views import Dense, PerExample, View
 from polyarch.streams import Streams
 
 
@@ -69,5 +69,5 @@ class StochasticArchitectures(DrawnArchitectures):
         """The batch's architecture, or every example's."""
         uniform = feed.draws["train:uniform"]
         if self.per == "batch":
-            return Hard(self.chosen(state, uniform)[:, 0])
+            return Dense(self.chosen(state, uniform)[:, 0])
         return self.view(problem, state, distributed.share(uniform, 1))

@@ -22,7 +22,8 @@ from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
 from polyarch.settings import at_least
-from polyarch.spaces.base import All, Space
+from polyarch.spaces.base import Space
+from polyarch.spaces.views import All
 from polyarch.streams import Streams
 from polyarch.training.optimisers import check_sgd, dropped, momentum_buffers, sgd
 
@@ -66,7 +67,7 @@ class VariationalDepth(Method):
 
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Default initial weights; belief uniform, as zero logits (released code)."""
-        problem.supernet.reset([s["init"] for s in streams])
+        problem.supernet.reset_parameters([s["init"] for s in streams])
         options = len(problem.space.decisions[0])
         logits = torch.zeros(problem.repeats, options, device=problem.data["train"].y.device, requires_grad=True)
         state = State.of(problem.supernet, {"logits": logits})
