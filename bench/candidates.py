@@ -32,7 +32,7 @@ def candidates_of(count: int, channels: int, cells: int, device: str) -> list[Ca
     """Random cells."""
     task, space = pa.data.load("digits"), pa.spaces.NasBench201(channels=channels, cells=cells)
     supernet = space.supernet(task.shape)
-    supernet.reset([torch.Generator().manual_seed(0)])
+    supernet.reset_parameters([torch.Generator().manual_seed(0)])
     x, y = ((a.to(device)) for a in (task.train.x.float() / 16, task.train.y))
     many = torch.arange(VALID, device=device) % len(x)
     given = Candidate(

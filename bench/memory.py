@@ -26,7 +26,7 @@ import polyarch as pa
 from polyarch.architecture import Architecture
 from polyarch.data.task import TaskShape
 from polyarch.distributions import uniform
-from polyarch.spaces import Darts, Hard, NasBench1Shot1, NasBench201, Space
+from polyarch.spaces import Darts, Dense, NasBench1Shot1, NasBench201, Space, Sparse
 from polyarch.spaces.darts import S2_OPERATIONS
 from polyarch.training.rehearsal import prepare, standardised
 
@@ -75,8 +75,8 @@ def measured(space: Space, architectures: list[Architecture], batch: int) -> dic
             rows.append(
                 {
                     "network": activations(lambda n=network: n(x), network, x),
-                    "sparse": activations(lambda a=architecture: supernet(x[None], Hard(a.choices)), supernet, x),
-                    "dense": activations(lambda d=dense: supernet(x[None], Hard(d)), supernet, x),
+                    "sparse": activations(lambda a=architecture: supernet(x[None], Sparse(a.choices)), supernet, x),
+                    "dense": activations(lambda d=dense: supernet(x[None], Dense(d)), supernet, x),
                     "network_parameters": weights(network),
                 }
             )

@@ -123,7 +123,7 @@ def main() -> None:
     for name, space in spaces.items():
         with device:
             supernet = space.supernet(SHAPE)
-        supernet.reset([torch.Generator().manual_seed(0)])
+        supernet.reset_parameters([torch.Generator().manual_seed(0)])
         choices = space.drawn_from().sample(given.batch, torch.Generator().manual_seed(0))
         view = PerExample(choices.to(device).unsqueeze(0))
         steps[name] = step_of(supernet, partial(run, supernet, view), y, captures)

@@ -45,8 +45,9 @@ from polyarch.distributions.base import Distribution
 from polyarch.methods.bilevel import by_simplex
 from polyarch.scores.base import Candidate
 from polyarch.scores.synflow import SynFlow
-from polyarch.spaces.base import Hard, Space
+from polyarch.spaces.base import Space
 from polyarch.spaces.cost import CostTable
+from polyarch.spaces.views import Sparse
 from polyarch.streams import Streams
 from polyarch.tables import Table, open_table
 from polyarch.training.curvature import hessian
@@ -312,7 +313,7 @@ def picks(run: pa.Run, problem: Problem, effort: Effort, flows: dict[str, float]
                     "architecture": str(drawn[best]),
                     "synflow": flows[drawn[best].text],
                     "parameters": sizes[best],
-                    "shared_accuracy": judged(problem, Hard(drawn[best].choices), "valid")["accuracy"].item(),
+                    "shared_accuracy": judged(problem, Sparse(drawn[best].choices), "valid")["accuracy"].item(),
                     "truth": truth[best] if truth else None,
                 }
 

@@ -263,7 +263,7 @@ def head(effort: Effort) -> Rows:
 
     Depth by depth, the validation log-likelihood with running statistics (as used) and the batch's own (as trained).
     """
-    from polyarch.spaces.base import All
+    from polyarch.spaces.views import All
 
     task = pa.data.load("digits")
     assert task.valid is not None

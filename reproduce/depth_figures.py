@@ -50,7 +50,7 @@ from polyarch.report.drawing import (
 )
 from polyarch.report.prediction_figures import class_image
 from polyarch.runs.run import Run
-from polyarch.spaces.base import All
+from polyarch.spaces.views import All
 from reproduce import depth, depth_tables
 from reproduce.depth_tables import DATA, IMAGES, PAPER, Kind, Part, Row, errors, fits, full, mixture, network
 

@@ -31,7 +31,8 @@ from polyarch.core import Examples
 from polyarch.distributions import Categorical, uniform
 from polyarch.distributions.categorical import masked
 from polyarch.methods.parsec import effective_samples, importance_weights
-from polyarch.spaces.base import Hard, Supernet
+from polyarch.spaces.base import Supernet
+from polyarch.spaces.views import Sparse
 from polyarch.streams import Streams
 from polyarch.testing.toy import Lines, every_choice, log_likelihoods, toy_task
 from polyarch.training.rehearsal import prepare
@@ -167,7 +168,7 @@ def cells(seed: int, epochs: int) -> Enumerated:
     assert task.valid is not None
     supernet: Supernet = space.supernet(task.shape)
     belief = uniform(space.decisions)
-    supernet.reset([Streams(seed)["init"]])
+    supernet.reset_parameters([Streams(seed)["init"]])
     if epochs:
         with tempfile.TemporaryDirectory() as folder:
             method = pa.methods.Parsec(samples=4, epochs=epochs, evaluate_every=epochs)
@@ -186,7 +187,7 @@ def cells(seed: int, epochs: int) -> Enumerated:
 def fits_of(supernet: Supernet, task: pa.data.Task, x: Tensor, y: Tensor, choices: Tensor) -> Tensor:
     """The summed log-likelihood of a batch under each of the architectures, with shared weights and as in a step."""
     supernet.train()
-    outputs = (supernet(x.unsqueeze(0), Hard(tuple(choice)))[0] for choice in choices.tolist())
+    outputs = (supernet(x.unsqueeze(0), Sparse(tuple(choice)))[0] for choice in choices.tolist())
     return torch.stack([task.likelihood.log_likelihood(output, y).sum(dtype=torch.float64) for output in outputs])
 
 

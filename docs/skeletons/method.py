@@ -1,4 +1,4 @@
-"""A method to copy: weights and belief learnt together from sampled architectures, on any space that has `Hard`.
+"""A method to copy: weights and belief learnt together from sampled architectures, on any space at all.
 
 It climbs the bound E_q[log p(Y | X, a)] - KL(q || prior), divided by N. Weights follow its gradient at the sampled
 architectures, belief the score-function gradient, each sample compared with the mean of the samples.
@@ -20,7 +20,8 @@ from polyarch import distributed
 from polyarch.core import Feed, Info, Method, Problem, State, gradients
 from polyarch.distributions.categorical import Categorical, gumbel_noise, pad
 from polyarch.settings import AtLeast
-from polyarch.spaces.base import Hard, Space
+from polyarch.spaces.base import Space
+from polyarch.spaces.views import Dense
 from polyarch.streams import Streams
 from polyarch.training.optimisers import Sgd, momentum_buffers, sgd
 
@@ -49,7 +50,7 @@ class SampledElbo(Method):
 
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """CHANGE: first weights, first belief, and all optimiser state; each with a leading axis of repeats."""
-        problem.supernet.reset([s["init"] for s in streams])
+        problem.supernet.reset_parameters([s["init"] for s in streams])
         logits = pad([torch.zeros(len(d), device=problem.device) for d in problem.space.decisions])
         logits = logits.repeat(problem.repeats, 1, 1).requires_grad_()
         state = State.of(problem.supernet, {"logits": logits})
@@ -66,7 +67,7 @@ class SampledElbo(Method):
         problem.supernet.train()
         belief = self.distribution(problem.space, state.belief)
         choices = chosen(belief, feed.draws["noise"])
-        outputs = [problem.supernet(batch.x, Hard(choices[:, k])) for k in range(self.samples)]
+        outputs = [problem.supernet(batch.x, Dense(choices[:, k])) for k in range(self.samples)]
         # Over examples, average with `distributed.mean` and nothing else: that is what makes many ranks agree with one.
         fit = distributed.mean(problem.likelihood.log_likelihood(torch.stack(outputs, 1), batch.y.unsqueeze(1)))
         reward = fit.detach() - fit.detach().mean(1, keepdim=True)  # [repeats, samples]
@@ -89,7 +90,7 @@ class SampledElbo(Method):
         weights = torch.full((n, problem.repeats), 1 / n, device=choices.device)
         expected, mixture, measured = torch.zeros(3, problem.repeats, dtype=torch.float64, device=choices.device)
         for batch in problem.passes(split):
-            outputs = torch.stack([problem.supernet(batch.x, Hard(choices[:, k])) for k in range(n)])
+            outputs = torch.stack([problem.supernet(batch.x, Dense(choices[:, k])) for k in range(n)])
             fit = problem.likelihood.log_likelihood(outputs, batch.y).double()  # [n, repeats, batch]
             expected += fit.mean(0).sum(-1)
             mixture += (fit.logsumexp(0) - math.log(n)).sum(-1)

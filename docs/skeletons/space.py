@@ -12,13 +12,15 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.settings import Positive
-from polyarch.spaces.base import Hard, PerExample, Soft, Space, Supernet, View
+from polyarch.spaces.base import Space, Supernet
 from polyarch.spaces.layers import Linear
+from polyarch.spaces.views import Dense, PerExample, Soft, Sparse, View
 
 # CHANGE: the operations that may be chosen.
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "silu": nn.SiLU}
@@ -46,8 +48,8 @@ class Activations(Space):
         if len(shape.input) != 1:
             raise PolyarchError(f"activations takes vectors, not inputs of shape {shape.input}; flatten them")
 
+    @override
     def supernet(self, shape: TaskShape, repeats: int = 1) -> ActivationsSupernet:
-        """See `Space.supernet`."""
         return ActivationsSupernet(self, shape, repeats)
 
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
@@ -67,11 +69,12 @@ class Activations(Space):
 class ActivationsSupernet(Supernet):
     """The weights that all architectures share. Every parameter and buffer has a leading axis of repeats."""
 
-    # CHANGE: the views that `forward` takes. `Hard` is a must; `All` is for nested decisions (see spaces/depth.py).
-    views: ClassVar[frozenset[type]] = frozenset({Hard, PerExample, Soft})
+    # CHANGE: the views that `forward` takes. `Sparse` and `Dense` are a must; `All` is for nested decisions (see
+    # spaces/depth.py).
+    views: ClassVar[frozenset[type]] = frozenset({Sparse, Dense, PerExample, Soft})
 
     def __init__(self, space: Activations, shape: TaskShape, repeats: int) -> None:
-        """CHANGE: make room for the weights. Layers from spaces/layers.py have `draw`, which `reset` calls."""
+        """CHANGE: make room for the weights. Layers from spaces/layers.py draw theirs when the supernet does."""
         super().__init__()
         self.space, self.shape, self.repeats = space, shape, repeats  # every supernet has these
         self.linears = nn.ModuleList(Linear(repeats, *pair) for pair in pairwise(space.sizes(shape)))
@@ -88,15 +91,15 @@ class ActivationsSupernet(Supernet):
 
     def _operate(self, x: Tensor, view: View, decision: int) -> Tensor:
         """What one decision does to [repeats, width, batch]."""
-        if isinstance(view, Hard) and isinstance(view.choices, tuple):  # sparse: only the chosen operation runs
+        if isinstance(view, Sparse):  # the host knows the choice: only the chosen operation runs
             return self.operations[view.choices[decision]](x)
         every = torch.stack([operation(x) for operation in self.operations], 1)  # [repeats, options, width, batch]
-        # Dense: the choice is data. No `if` on its value, no `.item()`: a step could not be captured.
+        # Otherwise the choice is data. No `if` on its value, no `.item()`: a step could not be captured.
         options = torch.arange(len(self.operations), device=x.device)
         if isinstance(view, Soft):
             weights = view.weights[decision][:, :, None, None]
-        elif isinstance(view, Hard):
-            weights = (view.choices[:, decision, None] == options)[:, :, None, None]  # type: ignore[call-overload]
+        elif isinstance(view, Dense):
+            weights = (view.choices[:, decision, None] == options)[:, :, None, None]
         elif isinstance(view, PerExample):
             weights = (view.choices[:, None, :, decision] == options[:, None])[:, :, None, :]
         else:

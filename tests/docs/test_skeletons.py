@@ -12,7 +12,7 @@ from polyarch.core import Examples, Problem
 from polyarch.data.task import TaskShape
 from polyarch.distributions import uniform
 from polyarch.scores import Candidate
-from polyarch.spaces import Hard, Soft
+from polyarch.spaces import Dense, Soft
 from polyarch.testing import check_distribution, check_method, check_score, check_space
 from polyarch.testing.spaces import make_supernet
 from polyarch.testing.toy import Lines, every_choice, log_likelihoods, toy_task
@@ -42,7 +42,7 @@ def test_soft_weights_of_one_option_are_that_option(space):
     x = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     choices = torch.tensor([[0, 2], [1, 0]])
     weights = tuple(torch.eye(3, dtype=torch.float64)[choices[:, k]] for k in range(2))
-    assert torch.allclose(supernet(x, Soft(weights)), supernet(x, Hard(choices)), atol=1e-9)
+    assert torch.allclose(supernet(x, Soft(weights)), supernet(x, Dense(choices)), atol=1e-9)
 
 
 def test_images_are_refused_with_advice(space):

@@ -10,7 +10,7 @@ import polyarch as pa
 from polyarch import PolyarchError
 from polyarch.core import gradients
 from polyarch.methods import OneShot
-from polyarch.spaces.base import Hard
+from polyarch.spaces.views import Dense
 from polyarch.testing import check_method
 from polyarch.training.rehearsal import prepare, standardised
 
@@ -69,7 +69,7 @@ def by_hand(problem, batch, choices, before, steps, rate, proximal=0.0):
             weight.copy_(value)
     found = []
     for _ in range(steps):
-        own = gradients(loss(problem, batch, Hard(choices)), weights)
+        own = gradients(loss(problem, batch, Dense(choices)), weights)
         found.append(own)
         with torch.no_grad():
             for weight, gradient, start in zip(weights, own, before.values(), strict=True):
@@ -110,7 +110,7 @@ def test_the_mean_of_paths_is_one_step_of_the_mean_gradient(images):
         for name, value in state.weights.items():
             value.copy_(before[name])
     weights = list(state.weights.values())
-    mean = gradients(sum(loss(problem, batch, Hard(choices[:, k])) for k in range(3)) / 3, weights)
+    mean = gradients(sum(loss(problem, batch, Dense(choices[:, k])) for k in range(3)) / 3, weights)
     for (name, value), gradient in zip(state.weights.items(), mean, strict=True):
         assert torch.allclose(momenta[f"weights.{name}"], gradient + 5e-4 * value, atol=1e-5)
 
@@ -198,5 +198,5 @@ def test_what_is_selected_fits_validation_data_best(tmp_path, images):
     supernet, y = run.supernet(), images.valid.y
     x = run.standardise()(images.valid.x).unsqueeze(0)
     with torch.no_grad():
-        fits = [images.likelihood.log_likelihood(supernet(x, Hard(row[None])), y[None]).mean() for row in drawn]
+        fits = [images.likelihood.log_likelihood(supernet(x, Dense(row[None])), y[None]).mean() for row in drawn]
     assert run.architecture == CELLS.decode(drawn)[torch.stack(fits).argmax()]

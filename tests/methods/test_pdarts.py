@@ -13,9 +13,9 @@ from polyarch.methods import Balenas, Darts, Drnas, Gdas
 from polyarch.methods.pdarts import PAPER, Progressive, ProgressiveStage, survivors
 from polyarch.runs.search import resume
 from polyarch.settings import make, parsed, settings_of
-from polyarch.spaces.base import Soft
-from polyarch.spaces.choice import Dropout, places, uniform
+from polyarch.spaces.choice import Dropout, choice_points, uniform
 from polyarch.spaces.darts import EDGES, SKIP_DROPOUT
+from polyarch.spaces.views import Soft
 from polyarch.testing import check_method
 from polyarch.training.rehearsal import prepare, standardised
 
@@ -39,7 +39,7 @@ def images(tmp_path_factory):
 
 
 def test_the_papers_stages():
-    assert PAPER == tuple(ProgressiveStage(*stage) for stage in ((5, 8, 0.1), (11, 5, 0.4), (17, 3, 0.7)))
+    assert tuple(ProgressiveStage(*stage) for stage in ((5, 8, 0.1), (11, 5, 0.4), (17, 3, 0.7))) == PAPER
     found = Darts(plan={"stages": PAPER}, epochs=25, warmup_epochs=10).stages(SPACE)
     assert [(stage.space.layers, stage.epochs) for stage in found] == [(5, 25), (11, 25), (17, 25)]
     assert {stage.space.skip_limit for stage in found} == {2}
@@ -142,7 +142,7 @@ def test_dropout_is_one_in_chance_and_in_mean():
     x = torch.ones(64, 2 * 3, 10, 10)
     first, second = Dropout("d", salt=1), Dropout("d", salt=2)
     assert torch.equal(first(x), x), "nothing where nobody asks for it"
-    first.pick = second.pick = torch.tensor([[[0.4, 17.0], [0.0, 5.0]]], dtype=torch.float64)
+    first.selection = second.selection = torch.tensor([[[0.4, 17.0], [0.0, 5.0]]], dtype=torch.float64)
     found = first(x).unflatten(1, (2, 3))
     assert torch.equal(found[:, 1], torch.ones_like(found[:, 1])), "a repeat of rate 0"
     kept = found[:, 0]
@@ -165,21 +165,23 @@ def test_the_numbers_behind_dropout_are_uniform():
 def test_a_batched_repeat_drops_what_its_single_run_drops():
     x = torch.randn(4, 2 * 3, 5, 5)
     place = Dropout("d", salt=7)
-    place.pick = torch.tensor([[[0.4, 17.0], [0.6, 5.0]]], dtype=torch.float64)
+    place.selection = torch.tensor([[[0.4, 17.0], [0.6, 5.0]]], dtype=torch.float64)
     both = place(x).unflatten(1, (2, 3))
     for repeat in range(2):
         own = Dropout("d", salt=7)
-        own.pick = place.pick[:, repeat : repeat + 1]
+        own.selection = place.selection[:, repeat : repeat + 1]
         assert torch.equal(own(x.unflatten(1, (2, 3))[:, repeat]), both[:, repeat])
 
 
 def test_only_skips_that_change_nothing_have_dropout(images):
     """Those of stride 2 have weights of their own, as in the authors' code."""
     supernet = pa.spaces.Darts(channels=2, layers=3).supernet(images.shape)
-    found = {path for path, place in places(supernet.network).items() if isinstance(place, Dropout)}
+    found = {path for path, place in choice_points(supernet.network).items() if isinstance(place, Dropout)}
     # Two of three cells are reductions at 1 and 2 of 3; of a reduction's 14 edges, 8 come from the inputs.
     assert len(found) == 14 + 2 * 6
-    assert len({place.salt for place in places(supernet.network).values() if isinstance(place, Dropout)}) == len(found)
+    assert len({place.salt for place in choice_points(supernet.network).values() if isinstance(place, Dropout)}) == len(
+        found
+    )
 
 
 def test_training_passes_skips_through_dropout(images):
@@ -207,14 +209,14 @@ def test_options_that_were_left_out_do_not_run_and_change_nothing(images):
     """The mixture of what is open is the same whether the rest runs or not."""
     space = pa.spaces.Darts(channels=2, layers=3)
     supernet = space.supernet(images.shape).train()
-    supernet.reset([torch.Generator().manual_seed(0)])
+    supernet.reset_parameters([torch.Generator().manual_seed(0)])
     generator = torch.Generator().manual_seed(1)
     is_open = torch.rand(len(space.mixing), 8, generator=generator) < 0.5
     is_open[:, 4] = True
     logits = torch.randn(len(space.mixing), 8, generator=generator).masked_fill(~is_open, -torch.inf)
     view = Soft(tuple(row.softmax(-1).unsqueeze(0) for row in logits))
     x, ran = torch.randn(1, 6, 1, 6, 6), []
-    for place in places(supernet.network).values():
+    for place in choice_points(supernet.network).values():
         if hasattr(place, "options"):
             for option, module in enumerate(place.options):
                 module.register_forward_hook(lambda *_, key=(place.name, option): ran.append(key))

@@ -45,7 +45,9 @@ def of(images, method, space, repeats=1):
     data = {"train": Examples(x[:12], y[:12]), "unlabelled": Examples(x[12:], torch.full_like(y[12:], -1))}
     problem = replace(problem, data=data, black=torch.full((1, 1, 1), BLACK))
     batches = {
-        name: [Batch(part.x[:4].expand(repeats, *[-1] * 4), part.y[:4].expand(repeats, -1), feed.batches[name][0].draws)]
+        name: [
+            Batch(part.x[:4].expand(repeats, *[-1] * 4), part.y[:4].expand(repeats, -1), feed.batches[name][0].draws)
+        ]
         for name, part in data.items()
     }
     return problem, state, replace(feed, batches=batches)

@@ -166,11 +166,13 @@ def test_the_auxiliary_tower_is_added_by_its_weight(images):
 def watched(problem, run):
     """The weights [batch] of every place that may be left out, as it was run."""
     seen = {}
-    for place in problem.supernet.places.values():
+    for place in problem.supernet.choice_points.values():
         if isinstance(place, DropPath):
-            place.register_forward_hook(lambda own, *_: seen.update({own.name: own.pick}))
+            place.register_forward_hook(lambda own, *_: seen.update({own.name: own.selection}))
     run()
-    return {name: pick[0, 0] if isinstance(pick, torch.Tensor) else pick for name, pick in seen.items()}
+    return {
+        name: selection[0, 0] if isinstance(selection, torch.Tensor) else selection for name, selection in seen.items()
+    }
 
 
 def dropping(images, rate, epoch, batch_size=24):
@@ -237,8 +239,8 @@ def test_evaluation_leaves_nothing_out(images):
     method, problem, state, feed = dropping(images, 0.9, 9)
     method.step(problem, state, feed)
     found = {}
-    picks = watched(problem, lambda: found.update(method.evaluate(problem, state, "train")))
-    assert all(pick == ((0, 1.0),) for pick in picks.values())
+    selections = watched(problem, lambda: found.update(method.evaluate(problem, state, "train")))
+    assert all(selection == ((0, 1.0),) for selection in selections.values())
     examples = problem.data["train"]
     with torch.no_grad():
         output = extracted(problem).eval()(examples.x)

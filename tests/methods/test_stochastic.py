@@ -7,7 +7,7 @@ import torch
 import polyarch as pa
 from polyarch.core import Batch
 from polyarch.methods import StochasticArchitectures
-from polyarch.spaces import Hard, PerExample, Wiring
+from polyarch.spaces import Dense, PerExample, Wiring
 from polyarch.testing import check_method
 from polyarch.training.rehearsal import prepare, standardised
 
@@ -67,7 +67,7 @@ def test_architectures_are_drawn_from_the_space(images, listed):
         assert {tuple(row) for row in drawn.tolist()} == {member.choices for member in space.members}
     batch = Batch(None, None, {"uniform": numbers[:, :1]})
     view = StochasticArchitectures(per="batch", **QUICK)._view(problem, state, batch)
-    assert isinstance(view, Hard)
+    assert isinstance(view, Dense)
     assert view.choices.tolist() == drawn[:1].tolist()
 
 

@@ -36,7 +36,7 @@ def some_belief(seed):
 
 def problem_of(task, repeats=1):
     supernet = SPACE.supernet(task.shape, repeats)
-    supernet.reset([Streams(k)["init"] for k in range(repeats)])
+    supernet.reset_parameters([Streams(k)["init"] for k in range(repeats)])
     examples = standardised(task)
     return Problem(SPACE, supernet, task.likelihood, exponential(SPACE.decisions), {"train": examples})
 

@@ -32,7 +32,7 @@ NASBENCH201 = Path(__file__).parents[2].parent / "shared" / "data" / "nasbench20
 def candidates():
     generator = torch.Generator().manual_seed(0)
     supernet = SPACE.supernet(SHAPE)
-    supernet.reset([generator])
+    supernet.reset_parameters([generator])
     data = Examples(torch.randn(12, *SHAPE.input, generator=generator), torch.arange(12) % 3)
     given = {"data": data, "likelihood": Classification(3), "train": data, "valid": data}
     return [Candidate(a, SPACE, SHAPE, supernet, **given) for a in draw(SPACE, 6, seed=0)]

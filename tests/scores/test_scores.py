@@ -60,7 +60,7 @@ def candidates(space, shape, n=3, likelihood=None):
     x = torch.randn(8, *shape.input, generator=generator)
     y = torch.randint(shape.outputs, (8,), generator=generator)
     supernet = space.supernet(shape)
-    supernet.reset([generator])
+    supernet.reset_parameters([generator])
     architectures = space.decode(belief.sample(n, generator))
     likelihood = likelihood or Classification(shape.outputs)
     texts = list(dict.fromkeys(space.key(a) for a in architectures))

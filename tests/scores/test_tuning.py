@@ -28,7 +28,7 @@ from polyarch.scores import (
     read_together,
 )
 from polyarch.scores.together import tuned_together
-from polyarch.spaces import Hard, NasBench201
+from polyarch.spaces import NasBench201, Sparse
 from polyarch.tables import Table
 from polyarch.training.calibration import calibration_batches, recalibrate
 
@@ -50,7 +50,7 @@ def examples(count, seed):
 @pytest.fixture(scope="module")
 def candidates():
     supernet = SPACE.supernet(SHAPE)
-    supernet.reset([torch.Generator().manual_seed(0)])
+    supernet.reset_parameters([torch.Generator().manual_seed(0)])
     given = {"likelihood": Classification(3), "train": examples(22, 1), "valid": examples(10, 2), "order": 11}
     return [Candidate(SPACE.parse(text), SPACE, SHAPE, supernet, **given) for text in TEXTS]
 
@@ -181,7 +181,7 @@ def without_weights():
 def test_dropout_draws_from_the_generator_alone():
     space, shape = pa.ModuleSpace(with_dropout), TaskShape((4,), 5)
     supernet = space.supernet(shape)
-    supernet.reset([torch.Generator().manual_seed(0)])
+    supernet.reset_parameters([torch.Generator().manual_seed(0)])
     x = torch.randn(8, 4, generator=torch.Generator().manual_seed(1))
     train = Examples(x, torch.arange(8) % 5)
     given = [
@@ -205,7 +205,7 @@ def test_fewer_examples_than_a_batch(candidates):
 def test_regression_has_a_loss_and_no_accuracy():
     space = pa.spaces.ResidualDepth(max_depth=2, width=4)
     supernet = space.supernet(TaskShape((2,), 1))
-    supernet.reset([torch.Generator().manual_seed(0)])
+    supernet.reset_parameters([torch.Generator().manual_seed(0)])
     data = Examples(torch.randn(6, 2, generator=torch.Generator().manual_seed(0)), torch.linspace(-1, 1, 6))
     given = {"likelihood": Gaussian(scale=0.5), "train": data, "valid": data}
     candidate = Candidate(space.parse("depth=2"), space, TaskShape((2,), 1), supernet, **given)
@@ -273,10 +273,10 @@ LOOKS = (Look(step=0), Look(step=0, examples=6, recalibrate=False), Look(step=3)
 def many(device="cpu"):
     """Candidates of every operation, some of which use no weights but those of the skeleton."""
     supernet, dtype = SPACE.supernet(SHAPE).to(device, torch.float64), torch.float64
-    supernet.reset([torch.Generator().manual_seed(0)])
+    supernet.reset_parameters([torch.Generator().manual_seed(0)])
     with torch.no_grad():
         for _ in range(3):  # statistics that are not those of the start
-            supernet.train()(torch.randn(1, 8, *SHAPE.input, dtype=dtype, device=device), Hard((3, 2, 3, 2, 3, 2)))
+            supernet.train()(torch.randn(1, 8, *SHAPE.input, dtype=dtype, device=device), Sparse((3, 2, 3, 2, 3, 2)))
     splits = {name: examples(count, seed) for name, count, seed in (("train", 40, 1), ("valid", 10, 2))}
     given = {name: Examples(s.x.to(device, dtype), s.y.to(device)) for name, s in splits.items()}
     drawn = uniform(SPACE.decisions).sample(6, torch.Generator().manual_seed(3)).tolist()

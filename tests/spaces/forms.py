@@ -3,8 +3,8 @@
 import torch
 
 from polyarch.distributions.priors import uniform
-from polyarch.spaces.base import Hard, PerExample
-from polyarch.spaces.supernets import member_name, sparse_picks
+from polyarch.spaces.supernets import member_name, sparse_selections
+from polyarch.spaces.views import Dense, PerExample, Sparse
 from polyarch.testing.spaces import make_supernet
 
 MANY = 25
@@ -21,7 +21,7 @@ def moved_supernet(space, shape, batch=4):
     x = torch.randn(1, batch, *shape.input, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     with torch.no_grad():
         for row in sampled(space, 3, seed=3):
-            supernet(x, Hard(row.unsqueeze(0)))
+            supernet(x, Dense(row.unsqueeze(0)))
     return supernet, x
 
 
@@ -45,12 +45,12 @@ def check_forms(one, x, choices):
         several.train(training)
         for rows, own in zip(choices.split(MANY), _chunks(networks), strict=True):
             xs = x.expand(MANY, *x.shape[1:])
-            dense = _shared(several, xs, Hard(rows))
+            dense = _shared(several, xs, Dense(rows))
             per_example = _shared(several, xs, PerExample(rows.unsqueeze(1).expand(-1, x.shape[1], -1)))
             for k, (plain, names) in enumerate(own):
                 output, gradient = _alone(plain.train(training), names, weights, x[0])
                 assert gradient.abs().max() > 1e-3
-                [sparse_output], [sparse_gradient] = _shared(one, x, Hard(tuple(rows[k].tolist())))
+                [sparse_output], [sparse_gradient] = _shared(one, x, Sparse(tuple(rows[k].tolist())))
                 assert all(close(found, output) for found in (sparse_output, dense[0][k], per_example[0][k]))
                 assert all(close(found, gradient) for found in (sparse_gradient, dense[1][k], per_example[1][k]))
 
@@ -71,8 +71,10 @@ def _members(supernet, architectures):
     names = [name for name, _ in supernet.network.named_parameters()]
     found = []
     for architecture in architectures:
-        picks = sparse_picks(supernet.space, architecture.choices)
-        found.append((supernet.extract(architecture), [member_name(name, supernet.places, picks) for name in names]))
+        selections = sparse_selections(supernet.space, architecture.choices)
+        found.append(
+            (supernet.extract(architecture), [member_name(name, supernet.choice_points, selections) for name in names])
+        )
     return found
 
 

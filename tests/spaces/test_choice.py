@@ -9,8 +9,8 @@ from torch import nn
 import polyarch as pa
 from polyarch import PolyarchError
 from polyarch.data.task import TaskShape
-from polyarch.spaces import All, Hard, ModuleSpace, PerExample, Soft
-from polyarch.spaces.choice import Choice, DropPath, picking, places
+from polyarch.spaces import All, Dense, ModuleSpace, PerExample, Soft, Sparse
+from polyarch.spaces.choice import Choice, DropPath, choice_points, selecting
 from polyarch.spaces.supernets import chosen_module, member_name
 from polyarch.testing.spaces import make_supernet
 
@@ -48,7 +48,7 @@ SPACE = ModuleSpace(Layers)
 def supernet():
     """Two repeats whose batch-norm statistics are not those of the start."""
     network = make_supernet(SPACE, SHAPE, seeds=(0, 1)).train()
-    network(inputs(20), Hard((0, 0)))
+    network(inputs(20), Sparse((0, 0)))
     return network.eval()
 
 
@@ -83,7 +83,7 @@ def test_options_may_be_a_module_dict_and_take_named_arguments():
     choice = pa.Choice("shape", nn.ModuleDict({"same": nn.Identity(), "bilinear": nn.Bilinear(2, 2, 2)}))
     assert choice.labels == ("same", "bilinear")
     x = torch.ones(3, 2)
-    with picking({"": choice}, {"shape": ((1, 1.0),)}):
+    with selecting({"": choice}, {"shape": ((1, 1.0),)}):
         assert torch.equal(choice(x, input2=x), choice.options[1](x, x))
 
 
@@ -117,7 +117,7 @@ def test_after_a_pass_that_failed_the_first_option_runs_again():
     choice = pa.Choice("act", {"tanh": nn.Tanh(), "relu": nn.ReLU()})
 
     def fail():
-        with picking(places(choice), {"act": ((1, 1.0),)}):
+        with selecting(choice_points(choice), {"act": ((1, 1.0),)}):
             assert torch.equal(choice(-torch.ones(2)), torch.zeros(2))
             raise ZeroDivisionError
 
@@ -127,12 +127,12 @@ def test_after_a_pass_that_failed_the_first_option_runs_again():
 
 
 def test_drop_path_multiplies_by_weights_only_where_they_are_given():
-    place, x = DropPath("edge"), torch.randn(3, 2, 5)
-    with picking({"edge": place}, {}):
-        assert place(x) is x
+    point, x = DropPath("edge"), torch.randn(3, 2, 5)
+    with selecting({"edge": point}, {}):
+        assert point(x) is x
     kept = torch.tensor([[0.0, 2.0, 1.0]])  # one repeat, three examples
-    with picking({"edge": place}, {"edge": kept.unsqueeze(0)}):
-        assert torch.equal(place(x), x * kept[0, :, None, None])
+    with selecting({"edge": point}, {"edge": kept.unsqueeze(0)}):
+        assert torch.equal(point(x), x * kept[0, :, None, None])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -151,8 +151,8 @@ def test_sparse_runs_the_chosen_options_alone_and_dense_runs_all(supernet, text,
     choices = SPACE.parse(text).choices
     x = inputs(6)
     wanted = {f"{place}.{path}": 2 for place in ("first", "second") for path in ran}  # once a repeat
-    assert calls_of(supernet.network, lambda: supernet(x, Hard(choices))) == wanted | {"head": 2}
-    dense = Hard(torch.tensor([choices, choices]))
+    assert calls_of(supernet.network, lambda: supernet(x, Sparse(choices))) == wanted | {"head": 2}
+    dense = Dense(torch.tensor([choices, choices]))
     leaves = {path for path, module in supernet.network.named_modules() if not list(module.children())}
     assert calls_of(supernet.network, lambda: supernet(x, dense)) == dict.fromkeys(leaves, 2)
 
@@ -179,9 +179,9 @@ def test_memory_of_a_sparse_step_is_that_of_the_network_alone():
     for text in ("layer=norm,inner=wide", "layer=deep,inner=wide"):
         architecture = SPACE.parse(text)
         plain = supernet.extract(architecture).train()
-        alone, sparse = saved(lambda: plain(x[0])), saved(lambda: supernet(x, Hard(architecture.choices)))  # noqa: B023
+        alone, sparse = saved(lambda: plain(x[0])), saved(lambda: supernet(x, Sparse(architecture.choices)))  # noqa: B023
         assert sparse <= 1.1 * alone
-        dense = Hard(torch.tensor([architecture.choices]))
+        dense = Dense(torch.tensor([architecture.choices]))
         assert saved(lambda: supernet(x, dense)) > 1.5 * alone  # noqa: B023
 
 
@@ -193,15 +193,15 @@ def test_an_architecture_of_its_own_for_every_example(supernet):
     together = supernet(x, PerExample(choices))
     for repeat in range(2):
         for example in range(12):
-            alone = supernet(x, Hard(tuple(choices[repeat, example].tolist())))
+            alone = supernet(x, Sparse(tuple(choices[repeat, example].tolist())))
             assert torch.allclose(together[repeat, example], alone[repeat, example], atol=1e-12)
 
 
 def test_dense_choices_differ_between_repeats(supernet):
     x, choices = inputs(5), torch.tensor([[0, 1], [1, 0]])
-    dense = supernet(x, Hard(choices))
+    dense = supernet(x, Dense(choices))
     for repeat, own in enumerate(choices.tolist()):
-        assert torch.allclose(dense[repeat], supernet(x, Hard(tuple(own)))[repeat], atol=1e-12)
+        assert torch.allclose(dense[repeat], supernet(x, Sparse(tuple(own)))[repeat], atol=1e-12)
 
 
 def test_soft_is_the_weighted_sum_at_every_place(supernet):
@@ -255,23 +255,23 @@ def test_no_view_of_nested_spaces(supernet):
 def test_names_in_the_network_of_one_architecture(name, member):
     found = {path: Choice(path[-1], {"x": nn.Identity()}) for path in "abcd"}
     found["a.options.0.0.inner"] = found["a.options.1.0.inner"] = Choice("inner", {"x": nn.Identity()})
-    picks = {
+    selections = {
         "a": ((1, 1.0),),
         "inner": ((0, 1.0),),
         "b": ((0, 1.0), (2, 1.0)),
         "c": ((0, 2.0),),
         "d": (),
     }
-    assert member_name(name, found, picks) == member
+    assert member_name(name, found, selections) == member
 
 
-def test_names_where_the_whole_network_is_one_place():
+def test_names_where_the_whole_network_is_one_choice_point():
     found = {"": Choice("whole", {"x": nn.Identity()})}
     assert member_name("options.1.weight", found, {"whole": ((1, 1.0),)}) == "weight"
     assert member_name("options.0.weight", found, {"whole": ((1, 1.0),)}) is None
 
 
-def test_what_stands_at_a_place():
+def test_what_stands_at_a_choice_point():
     made = [nn.Linear(2, 2), nn.Tanh()]
     x = torch.randn(3, 2)
     assert chosen_module((), made.__getitem__) is None

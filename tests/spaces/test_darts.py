@@ -9,13 +9,14 @@ from forms import check_forms, close, moved_supernet, sampled
 from polyarch import PolyarchError
 from polyarch.data.task import TaskShape
 from polyarch.distributions.priors import uniform
-from polyarch.spaces.base import Hard, Soft, Space
+from polyarch.spaces.base import Space
 from polyarch.spaces.choice import Choice
 from polyarch.spaces.cost import Cost, expected_cost
 from polyarch.spaces.darts import DARTS_OPERATIONS, PARSEC_OPERATIONS, S2_OPERATIONS, Darts
 from polyarch.spaces.darts_operations import OPERATIONS, FactorizedReduce, Style, operation
-from polyarch.spaces.kits import Plain
+from polyarch.spaces.layer_factories import PlainLayers
 from polyarch.spaces.nasbench201 import EXAMPLE as NASBENCH201_CELL
+from polyarch.spaces.views import Soft, Sparse
 from polyarch.testing import check_space
 from polyarch.testing.spaces import make_supernet
 
@@ -221,7 +222,7 @@ def test_inputs_must_be_images():
     ],
 )
 def test_where_an_operation_looks(name, offsets):
-    module = operation(Style(Plain(), False, "running"), name, 2, 1).eval()
+    module = operation(Style(PlainLayers(), False, "running"), name, 2, 1).eval()
     for layer in module.modules():
         if isinstance(layer, torch.nn.Conv2d):
             torch.nn.init.ones_(layer.weight)
@@ -235,18 +236,18 @@ def test_where_an_operation_looks(name, offsets):
 @pytest.mark.parametrize("search", [True, False])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_stride_two_halves_any_image_rounding_up(name, search):
-    module = operation(Style(Plain(), search, "running"), name, 4, 2)
+    module = operation(Style(PlainLayers(), search, "running"), name, 4, 2)
     for height, width in [(8, 8), (7, 7), (7, 4), (2, 3), (1, 1)]:
         assert module(torch.randn(3, 4, height, width)).shape == (3, 4, -(-height // 2), -(-width // 2))
 
 
 def test_average_pooling_leaves_padding_out():
-    module = operation(Style(Plain(), False, "running"), "avg_pool_3x3", 2, 2)
+    module = operation(Style(PlainLayers(), False, "running"), "avg_pool_3x3", 2, 2)
     assert torch.allclose(module(torch.ones(1, 2, 7, 7)), torch.ones(1, 2, 4, 4))
 
 
 def test_factorized_reduce_sees_every_pixel_once():
-    module = FactorizedReduce(Style(Plain(), False, "running"), 1, 2).eval()
+    module = FactorizedReduce(Style(PlainLayers(), False, "running"), 1, 2).eval()
     for conv in (module.even, module.odd):
         torch.nn.init.ones_(conv.weight)
     x = torch.arange(1.0, 26).view(1, 1, 5, 5)
@@ -261,7 +262,7 @@ def test_factorized_reduce_sees_every_pixel_once():
 @pytest.mark.parametrize(("name", "norms"), [("max_pool_3x3", 1), ("avg_pool_3x3", 1), ("sep_conv_3x3", 2)])
 def test_batch_norm_of_search_and_evaluation(name, norms):
     for search in (True, False):
-        module = operation(Style(Plain(), search, "running"), name, 2, 1)
+        module = operation(Style(PlainLayers(), search, "running"), name, 2, 1)
         found = [m for m in module.modules() if isinstance(m, torch.nn.BatchNorm2d)]
         assert all(norm.affine is not search for norm in found)
         assert len(found) == (norms if search or "pool" not in name else 0)
@@ -317,7 +318,7 @@ def test_mixed_weights_of_an_architecture_are_that_architecture():
     supernet.eval()
     for row in hundred_choices(supernet.space)[[0, 4, 9]]:
         soft = supernet(x, Soft(supernet.space.mix(row.unsqueeze(0))))
-        assert close(soft, supernet(x, Hard(tuple(row.tolist()))))
+        assert close(soft, supernet(x, Sparse(tuple(row.tolist()))))
 
 
 def test_only_what_is_chosen_runs_and_is_built():
@@ -327,11 +328,11 @@ def test_only_what_is_chosen_runs_and_is_built():
     ran = []
     hooks = [
         option.register_forward_hook(lambda *_, path=path, k=k: ran.append((path, k)))
-        for path, place in supernet.places.items()
-        if isinstance(place, Choice)
-        for k, option in enumerate(place.options)
+        for path, point in supernet.choice_points.items()
+        if isinstance(point, Choice)
+        for k, option in enumerate(point.options)
     ]
-    supernet(x, Hard(architecture.choices))
+    supernet(x, Sparse(architecture.choices))
     for hook in hooks:
         hook.remove()
     assert len(ran) == 3 * 8
@@ -353,14 +354,14 @@ def evaluation():
 def test_auxiliary_tower_speaks_in_training_alone():
     supernet, x = evaluation()
     architecture = supernet.space.decode(sampled(supernet.space, 1))[0]
-    found = supernet.train().outputs(x, Hard(architecture.choices))
+    found = supernet.train().outputs(x, Sparse(architecture.choices))
     for repeat in range(2):
         plain = supernet.extract(architecture, repeat).train()
         for together, own in zip(found, plain(x[repeat]), strict=True):
             assert close(together[repeat], own)
         assert isinstance(plain.eval()(x[repeat]), torch.Tensor)
     assert not torch.allclose(found[0], found[1])
-    assert len(supernet.eval().outputs(x, Hard(architecture.choices))) == 1
+    assert len(supernet.eval().outputs(x, Sparse(architecture.choices))) == 1
 
 
 def test_auxiliary_tower_is_darts_own_on_cifar():
@@ -384,7 +385,7 @@ def test_places_that_training_may_drop():
 
 def test_an_identity_is_never_dropped():
     supernet, x = evaluation()
-    view = Hard(supernet.space.parse(genotype()).choices)
+    view = Sparse(supernet.space.parse(genotype()).choices)
     nothing = {name: torch.zeros(2, 4, dtype=torch.float64) for name in supernet.drop_paths}
     first_layer = {name: weight for name, weight in nothing.items() if name.startswith("drop.0.")}
     plain = supernet.eval()(x, view)
@@ -395,7 +396,7 @@ def test_an_identity_is_never_dropped():
 def test_a_dropped_path_is_scaled_example_by_example():
     supernet, x = evaluation()
     text = genotype(normal=SKIPS.replace("skip_connect", "sep_conv_3x3", 1))
-    view = Hard(supernet.space.parse(text).choices)
+    view = Sparse(supernet.space.parse(text).choices)
     kept = torch.tensor([[1, 0, 1, 2], [0, 1, 1, 1]], dtype=torch.float64)
     [dropped] = supernet.eval().outputs(x, view, {"drop.0.0<-0": kept})
     last_norm = supernet.network.cells[0].edges["0<-0"].options[1].operation.second.norm

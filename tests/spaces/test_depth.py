@@ -4,7 +4,7 @@ import torch
 from polyarch import PolyarchError
 from polyarch.data.task import TaskShape
 from polyarch.distributions import exponential
-from polyarch.spaces import All, Hard, ResidualDepth, Soft
+from polyarch.spaces import All, ResidualDepth, Soft, Sparse
 from polyarch.spaces.depth import prune
 from polyarch.spaces.layers import BatchNorm
 from polyarch.testing import check_space
@@ -69,7 +69,7 @@ def test_gradients_of_one_depth_equal_those_read_out_of_all_depths():
     supernet = make_supernet(ResidualDepth(max_depth=4, width=6), IMAGE, (0, 1)).train()
     x = torch.randn(2, 10, *IMAGE.input, dtype=torch.float64)
     parameters = [p for name, p in supernet.named_parameters() if not name.startswith("blocks.3")]
-    sparse = torch.autograd.grad(supernet(x, Hard((3,))).square().sum(), parameters)
+    sparse = torch.autograd.grad(supernet(x, Sparse((3,))).square().sum(), parameters)
     nested = torch.autograd.grad(supernet(x, All())[:, 3].square().sum(), parameters)
     for one, other in zip(sparse, nested, strict=True):
         assert torch.allclose(one, other, atol=1e-9)
@@ -80,7 +80,7 @@ def test_deeper_blocks_are_not_run_when_the_depth_is_known():
     ran = []
     for k, block in enumerate(supernet.blocks):
         block.register_forward_hook(lambda *_, k=k: ran.append(k))
-    supernet(torch.zeros(1, 4, 2, dtype=torch.float64), Hard((2,)))
+    supernet(torch.zeros(1, 4, 2, dtype=torch.float64), Sparse((2,)))
     assert ran == [0, 1]
 
 

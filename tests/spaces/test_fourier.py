@@ -8,8 +8,8 @@ from polyarch import PolyarchError
 from polyarch.data.fourier import FourierSeries
 from polyarch.data.task import TaskShape
 from polyarch.distributions.priors import uniform
-from polyarch.spaces.base import All, Hard, PerExample, Soft
 from polyarch.spaces.fourier import Fourier, features, gates, soft_weights
+from polyarch.spaces.views import All, Dense, PerExample, Soft, Sparse
 from polyarch.testing import check_space
 from polyarch.testing.spaces import make_supernet
 
@@ -85,7 +85,7 @@ def test_examples_and_repeats_may_have_degrees_of_their_own():
     choices = torch.randint(10, (3, 10, 1), generator=torch.Generator().manual_seed(1))
     expected = torch.stack([torch.stack([every[r, choices[r, b, 0], b] for b in range(10)]) for r in range(3)])
     assert torch.allclose(supernet(x, PerExample(choices)), expected, atol=1e-12)
-    dense = supernet(x, Hard(torch.tensor([[0], [3], [9]])))
+    dense = supernet(x, Dense(torch.tensor([[0], [3], [9]])))
     assert torch.allclose(dense, torch.stack([every[0, 0], every[1, 3], every[2, 9]]), atol=1e-12)
 
 
@@ -101,7 +101,7 @@ def test_gradients_are_the_same_in_every_form(columns):
         padded[0, :, : alone.shape[1]] = alone
         choice = torch.tensor([[degree]])
         weights = torch.nn.functional.one_hot(choice[0], 10).double()
-        views = [Hard((degree,)), Hard(choice), PerExample(choice.expand(1, 8, 1)), Soft((weights,))]
+        views = [Sparse((degree,)), Dense(choice), PerExample(choice.expand(1, 8, 1)), Soft((weights,))]
         for y in [*(supernet(x, view) for view in views), supernet(x, All())[:, degree]]:
             [gradient] = torch.autograd.grad(y.square().sum(), [supernet.weight])
             assert torch.allclose(gradient, padded, atol=1e-9)
@@ -176,7 +176,7 @@ def test_least_squares_on_all_features_recovers_the_coefficients_and_the_degree(
         with torch.no_grad():
             supernet.weight[0, 0] = 0
             supernet.weight[0, 0, : len(solution)] = solution
-            output = supernet(task.test.x[None].double(), Hard((degree,)))[0]
+            output = supernet(task.test.x[None].double(), Sparse((degree,)))[0]
         errors.append(task.likelihood.measured(output, task.test.y).mean().item())
     # Without noise higher degrees are as good, their weights being 0: the first of the best is meant.
     assert next(degree for degree, error in enumerate(errors) if error <= min(errors) + 1e-9) == 3

@@ -17,8 +17,8 @@ from polyarch import PolyarchError
 from polyarch.architecture import Decision
 from polyarch.data.task import TaskShape
 from polyarch.distributions import Categorical
-from polyarch.spaces import Cost, Hard, ModuleSpace, NasBench201, expected_cost
-from polyarch.spaces.choice import Open
+from polyarch.spaces import Cost, ModuleSpace, NasBench201, Sparse, expected_cost
+from polyarch.spaces.choice import ChoicePoint
 from polyarch.streams import Streams
 from polyarch.testing import check_method, check_space
 from polyarch.testing.spaces import make_supernet
@@ -204,7 +204,7 @@ def test_a_network_has_the_weights_of_its_options_by_name_and_no_others():
     supernet = make_supernet(space, SHAPE, seeds=(0, 1))
     architecture = space.parse("activation=slope,block=deep,inner=linear,norm=batch,head=no-bias")
     network = supernet.extract(architecture, repeat=1)
-    assert not any(isinstance(module, Open) for module in network.modules())
+    assert not any(isinstance(module, ChoicePoint) for module in network.modules())
     sources = {  # name in the network -> name in the supernet
         "stem.weight": "stem.weight",
         "stem.bias": "stem.bias",
@@ -244,7 +244,7 @@ def own_start():
 def test_first_weights_are_the_users_own_from_the_seed_of_the_repeat():
     space = ModuleSpace(own_start)
     supernet = space.supernet(SHAPE, 3)
-    supernet.reset([torch.Generator().manual_seed(seed) for seed in (5, 6, 5)])
+    supernet.reset_parameters([torch.Generator().manual_seed(seed) for seed in (5, 6, 5)])
     for repeat, seed in enumerate((5, 6, 5)):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -252,7 +252,7 @@ def test_first_weights_are_the_users_own_from_the_seed_of_the_repeat():
         for name, value in supernet.network.state_dict().items():
             assert torch.equal(value[repeat], wanted[name]), name
     single = space.supernet(SHAPE)
-    single.reset([torch.Generator().manual_seed(6)])
+    single.reset_parameters([torch.Generator().manual_seed(6)])
     for name, value in single.state_dict().items():
         assert torch.equal(value[0], supernet.state_dict()[name][1]), name
     assert torch.equal(supernet.network[0].weight, torch.full((3, 4, 4), 0.25))
@@ -262,9 +262,9 @@ def test_first_weights_are_the_users_own_from_the_seed_of_the_repeat():
 def test_a_generator_goes_on_from_reset_to_reset():
     generator = torch.Generator().manual_seed(0)
     supernet = ModuleSpace(own_start).supernet(SHAPE)
-    supernet.reset([generator])
+    supernet.reset_parameters([generator])
     first = supernet.network.noise.clone()
-    supernet.reset([generator])
+    supernet.reset_parameters([generator])
     assert not torch.equal(first, supernet.network.noise)
 
 
@@ -302,7 +302,7 @@ def test_frozen_weights_are_no_parameters_to_train_and_no_buffer_is_lost():
     assert torch.equal(network.projection, supernet.network.projection[1])
     assert not torch.equal(supernet.network.projection[0], supernet.network.projection[1])
     x = torch.randn(2, 5, 4, dtype=torch.float64)
-    assert torch.allclose(network(x[1]), supernet.eval()(x, Hard((1,)))[1])
+    assert torch.allclose(network(x[1]), supernet.eval()(x, Sparse((1,)))[1])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -635,7 +635,7 @@ def test_the_model_of_a_run_has_the_chosen_modules_alone(own):
     for architecture in (own.run.architecture, other_than(own.run)):
         model = own.run.model(architecture)
         assert set(dict(model.named_parameters())) == parameters_of(architecture)
-        assert not any(isinstance(module, Open) for module in model.modules())
+        assert not any(isinstance(module, ChoicePoint) for module in model.modules())
         assert not model.training
         assert model(own.task.test.x).shape == (len(own.task.test), 3)
 
@@ -750,7 +750,7 @@ def test_a_method_on_an_unusual_module(tmp_path):
 
     run = pa.search(space, task, QUICK, out=tmp_path / "unusual", seed=2, device="cpu")
     fresh = space.supernet(SHAPE)
-    fresh.reset([Streams(2)["init"]])
+    fresh.reset_parameters([Streams(2)["init"]])
     model = pa.open_run(tmp_path / "unusual").model()
     for name in ("frozen.weight", "frozen.bias", "projection"):
         assert torch.equal(model[1].state_dict()[name], fresh.network.state_dict()[name][0]), name
@@ -765,5 +765,5 @@ def test_a_module_that_reads_values_back(tmp_path):
     space = ModuleSpace(Reading)
     run = pa.search(space, task, QUICK, out=tmp_path / "run", device="cpu")
     assert run.model()(task.test.x).isfinite().all()
-    assert run.supernet()(task.test.x.unsqueeze(0), Hard((1,))).isfinite().all()
+    assert run.supernet()(task.test.x.unsqueeze(0), Sparse((1,))).isfinite().all()
     assert space.cost_table(SHAPE).options == {"layer": [Cost(15, 15), Cost(12, 12)]}

@@ -6,13 +6,14 @@ import torch
 from polyarch import PolyarchError
 from polyarch.data.task import TaskShape
 from polyarch.distributions.priors import uniform
-from polyarch.spaces.base import Hard, PerExample, Soft, Space
+from polyarch.spaces.base import Space
 from polyarch.spaces.cost import expected_cost
 from polyarch.spaces.nasbench1shot1 import NasBench1Shot1
 from polyarch.spaces.nasbench101 import OPERATIONS, Graph101
 from polyarch.spaces.nasbench201 import EXAMPLE as NASBENCH201_CELL
 from polyarch.spaces.only import certain
-from polyarch.spaces.supernets import member_name, sparse_picks
+from polyarch.spaces.supernets import member_name, sparse_selections
+from polyarch.spaces.views import Dense, PerExample, Soft, Sparse
 from polyarch.testing import check_space
 from polyarch.testing.spaces import make_supernet
 
@@ -316,7 +317,7 @@ def moved_supernet(sub_space):
     x = torch.randn(1, 4, *SMALL.input, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     with torch.no_grad():
         for row in sampled(space, 3, seed=3):
-            supernet(x, Hard(row.unsqueeze(0)))
+            supernet(x, Dense(row.unsqueeze(0)))
     return supernet, x
 
 
@@ -343,12 +344,12 @@ def shared(supernet, x, view):
 def alone(supernet, architecture, x):
     """The same of the network built for one architecture, its gradient in the places of the supernet's parameters."""
     plain = supernet.extract(architecture).train(supernet.training)
-    picks = sparse_picks(supernet.space, architecture.choices)
+    selections = sparse_selections(supernet.space, architecture.choices)
     y = plain(x[0])
     found = gradients(plain, y)
     rows = []
     for name, own in supernet.network.named_parameters():
-        member = member_name(name, supernet.places, picks)
+        member = member_name(name, supernet.choice_points, selections)
         rows.append(torch.zeros_like(own) if member is None else found.pop(member))
     assert not found
     return y.detach(), torch.cat([row.flatten() for row in rows])
@@ -366,12 +367,12 @@ def test_hundred_architectures_are_the_same_network_in_every_form(sub_space, tra
     several = repeated(one).train(training)
     for rows in sampled(one.space, 100, seed=4).split(MANY):
         xs = x.expand(MANY, *x.shape[1:])
-        dense = shared(several, xs, Hard(rows))
+        dense = shared(several, xs, Dense(rows))
         per_example = shared(several, xs, PerExample(rows.unsqueeze(1).expand(-1, x.shape[1], -1)))
         for k, architecture in enumerate(one.space.decode(rows)):
             output, gradient = alone(one, architecture, x)
             assert gradient.abs().max() > 1e-3
-            [sparse_output], [sparse_gradient] = shared(one, x, Hard(architecture.choices))
+            [sparse_output], [sparse_gradient] = shared(one, x, Sparse(architecture.choices))
             assert all(close(found, output) for found in (sparse_output, dense[0][k], per_example[0][k]))
             assert all(close(found, gradient) for found in (sparse_gradient, dense[1][k], per_example[1][k]))
 
@@ -386,7 +387,7 @@ def test_batch_statistics_in_evaluation_are_those_of_training():
     for training in (True, False):
         supernet.train()
         cell.train(training)
-        supernet(x, Hard(space.parse(CELL).choices))
+        supernet(x, Sparse(space.parse(CELL).choices))
     assert torch.allclose(*seen, atol=1e-12)
 
 
@@ -396,14 +397,14 @@ def test_mixed_weights_of_an_architecture_are_that_architecture(sub_space):
     supernet.eval()
     for row in sampled(supernet.space, 5, seed=6):
         soft = supernet(x, Soft(supernet.space.mix(row.unsqueeze(0))))
-        assert close(soft, supernet(x, Hard(tuple(row.tolist()))))
+        assert close(soft, supernet(x, Sparse(tuple(row.tolist()))))
 
 
 def test_examples_of_one_batch_may_have_architectures_of_their_own():
     supernet, x = moved_supernet(3)
     supernet.eval()
     choices = sampled(supernet.space, 4, seed=7)
-    each = torch.stack([supernet(x, Hard(tuple(row.tolist())))[0, k] for k, row in enumerate(choices.unbind())])
+    each = torch.stack([supernet(x, Sparse(tuple(row.tolist())))[0, k] for k, row in enumerate(choices.unbind())])
     assert close(supernet(x, PerExample(choices.unsqueeze(0)))[0], each)
 
 
@@ -417,7 +418,7 @@ def test_only_what_is_chosen_runs_and_is_built():
             module.register_forward_hook(
                 lambda *_, path=path: ran.add(path.removesuffix(".conv").removesuffix(".norm"))
             )
-    supernet(x, Hard(architecture.choices))
+    supernet(x, Sparse(architecture.choices))
     assert ran == {
         "cells.0.inputs.1.layers",
         "cells.0.inputs.2.parts.0.layers",
@@ -446,8 +447,11 @@ def test_costs_add_up(sub_space):
     space = small(sub_space)
     table = space.cost_table(SMALL)
     for architecture in space.decode(sampled(space, 10)):
-        picks = sparse_picks(space, architecture.choices)
-        parts = [table.base, *(table.options[name][option] for name, pick in picks.items() for option, _ in pick)]
+        selections = sparse_selections(space, architecture.choices)
+        parts = [
+            table.base,
+            *(table.options[name][option] for name, selection in selections.items() for option, _ in selection),
+        ]
         cost = space.cost(architecture, SMALL)
         assert cost.parameters == sum(part.parameters for part in parts)
         assert cost.macs == sum(part.macs for part in parts)

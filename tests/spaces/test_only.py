@@ -8,7 +8,7 @@ import polyarch as pa
 from polyarch import PolyarchError
 from polyarch.architecture import Decision
 from polyarch.data.task import TaskShape
-from polyarch.spaces import Hard, ModuleSpace, NasBench201
+from polyarch.spaces import ModuleSpace, NasBench201, Sparse
 from polyarch.spaces.only import Only, certain
 from polyarch.testing import check_space
 from polyarch.testing.spaces import make_supernet
@@ -86,7 +86,7 @@ def test_several_seeds_are_independent_and_each_its_single_run():
     assert all(torch.equal(value, alone[name]) for name, value in second.items())
     x = torch.randn(2, 6, 4, dtype=torch.float64)
     together.train()
-    output = together(x, Hard((0, 0)))
+    output = together(x, Sparse((0, 0)))
     assert torch.allclose(together.extract(DEEP.architecture((0, 0)), 1).train()(x[1]), output[1])
 
 

@@ -73,7 +73,7 @@ def test_one_wiring_for_all_is_plain_batch_norm():
 
 
 def test_the_gradient_of_batch_norm_is_made_from_the_sums_of_every_example():
-    """The identity in the words of `normalising_cuda`, by torch's own gradients."""
+    """The identity in the words of `normalising_triton`, by torch's own gradients."""
     made, x = layer(1), images(1).requires_grad_()
     _, one_hot = places(1)
     scale = (one_hot[0] @ made.weight[0]).detach().requires_grad_()

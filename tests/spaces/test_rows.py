@@ -81,7 +81,7 @@ def test_known_rows_are_drawn_rows_of_every_example():
 @pytest.mark.parametrize("repeats", [1, 2])
 def test_kernels_are_the_plain_operations(repeats, layout, dtype, close):
     """Each operation for itself, against double precision on the same numbers; rounding flips no ReLU this way."""
-    from polyarch.spaces import reading_cuda, reading_plain
+    from polyarch.spaces import reading_plain, reading_triton
 
     if repeats > 1 and layout is torch.channels_last:
         pytest.skip("an example of a repeat does not lie in one piece then")
@@ -98,15 +98,15 @@ def test_kernels_are_the_plain_operations(repeats, layout, dtype, close):
         assert (one.double() - other).abs().max() <= close * other.abs().max()
 
     for row in range(ROWS):
-        out = reading_cuda.read_row(values[: row + 1], weights, row)
+        out = reading_triton.read_row(values[: row + 1], weights, row)
         assert out.stride() == values[0].stride()
         same(out, reading_plain.read_row(exact(values[: row + 1]), weights.double(), row))
         later = [values[k] if k > row else None for k in range(ROWS)]
-        ours = reading_cuda.value_gradient(upstream, out, later, weights, row)
+        ours = reading_triton.value_gradient(upstream, out, later, weights, row)
         plain = reading_plain.value_gradient(*exact([upstream, out]), exact(later), weights.double(), row)
         for one, other in zip(ours, plain, strict=True):
             same(one, other)
-        found = reading_cuda.weight_gradient(ours[0], values[: row + 1], weights, row)
+        found = reading_triton.weight_gradient(ours[0], values[: row + 1], weights, row)
         plain = reading_plain.weight_gradient(ours[0].double(), exact(values[: row + 1]), weights.double(), row)
         same(found, plain * (weights[:, :, row] != 0))
 

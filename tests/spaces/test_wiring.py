@@ -9,7 +9,7 @@ from torch import nn
 
 from polyarch import PolyarchError
 from polyarch.data.task import TaskShape
-from polyarch.spaces import Hard, PerExample, Wiring
+from polyarch.spaces import Dense, PerExample, Sparse, Wiring
 from polyarch.spaces.layers import Dropout
 from polyarch.testing import check_space
 from polyarch.testing.spaces import make_supernet
@@ -118,10 +118,10 @@ def test_an_auxiliary_classifier_speaks_in_training_alone():
     space = Wiring(**SMALL, auxiliary=True)
     supernet = make_supernet(space, SHAPE, (0, 1))
     x, chain = images(2, 5), space.architecture([0] * 12)
-    assert [tuple(y.shape) for y in supernet.train().outputs(x, Hard(chain.choices))] == [(2, 5, 3)] * 2
-    assert len(supernet.eval().outputs(x, Hard(chain.choices))) == 1
+    assert [tuple(y.shape) for y in supernet.train().outputs(x, Sparse(chain.choices))] == [(2, 5, 3)] * 2
+    assert len(supernet.eval().outputs(x, Sparse(chain.choices))) == 1
     plain = supernet.train().extract(chain, 1).train()
-    for one, other in zip(plain(x[1]), supernet.outputs(x, Hard(chain.choices)), strict=True):
+    for one, other in zip(plain(x[1]), supernet.outputs(x, Sparse(chain.choices)), strict=True):
         assert torch.allclose(one, other[1], atol=1e-9)
     assert space.cost(chain, SHAPE) == Wiring(**SMALL).cost(chain, SHAPE)
     with pytest.raises(PolyarchError, match="stages above 1"):
@@ -178,9 +178,9 @@ def test_views_agree_on_listed_wirings(own_aggregation, own_affine, training):
     x = images(2, 5)
     outputs = []
     for member in space.members:
-        sparse = supernet(x, Hard(member.choices))
+        sparse = supernet(x, Sparse(member.choices))
         choices = torch.tensor(member.choices)
-        assert torch.allclose(sparse, supernet(x, Hard(choices.expand(2, -1))), atol=1e-9)
+        assert torch.allclose(sparse, supernet(x, Dense(choices.expand(2, -1))), atol=1e-9)
         assert torch.allclose(sparse, supernet(x, PerExample(choices.expand(2, 5, -1))), atol=1e-9)
         if not training:
             plain = [supernet.extract(member, repeat)(x[repeat]) for repeat in range(2)]
@@ -199,7 +199,7 @@ def test_unseen_wirings_have_no_weights_of_their_own():
     space = Wiring(**SMALL, listed=2, own_affine=True)
     supernet = make_supernet(space, SHAPE, (0,))
     unseen = next(c for c in product((0, 1), repeat=12) if c not in {m.choices for m in space.members})
-    for run in (lambda: supernet(images(1, 2), Hard(unseen)), lambda: supernet.extract(space.architecture(unseen))):
+    for run in (lambda: supernet(images(1, 2), Sparse(unseen)), lambda: supernet.extract(space.architecture(unseen))):
         with pytest.raises(PolyarchError, match="none of the 2 listed ones"):
             run()
     free = Wiring(**SMALL, listed=2)
@@ -214,7 +214,7 @@ def test_a_run_keeps_its_list():
     again.load_state_dict(supernet.state_dict())
     x = images(1, 3)
     for member in space.members:
-        assert torch.equal(supernet.eval()(x, Hard(member.choices)), again.eval()(x, Hard(member.choices)))
+        assert torch.equal(supernet.eval()(x, Sparse(member.choices)), again.eval()(x, Sparse(member.choices)))
 
 
 def test_cost_is_that_of_any_wiring():
@@ -259,7 +259,7 @@ def chances(*seeds):
 def test_dropout_acts_in_training_alone():
     space, plain = Wiring(**SMALL, dropout=0.5), Wiring(**SMALL)
     supernet, without = make_supernet(space, SHAPE, (0, 1)), make_supernet(plain, SHAPE, (0, 1))
-    x, view = images(2, 5), Hard((0,) * 12)
+    x, view = images(2, 5), Sparse((0,) * 12)
     for training in (False, True):
         equal = torch.equal(supernet.train(training)(x, view), without.train(training)(x, view))
         assert equal is not training
@@ -268,7 +268,7 @@ def test_dropout_acts_in_training_alone():
 
 
 def test_every_repeat_drops_by_its_own_generator():
-    space, x, view = Wiring(**SMALL, dropout=0.3), images(2, 5), Hard((0,) * 12)
+    space, x, view = Wiring(**SMALL, dropout=0.3), images(2, 5), Sparse((0,) * 12)
     both = make_supernet(space, SHAPE, (0, 1)).train()
     both.draw_from(chances(7, 8))
     together = both(x, view)

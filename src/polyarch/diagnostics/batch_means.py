@@ -23,8 +23,9 @@ from polyarch.diagnostics.running import Norm, batch_norms, check_single, normal
 from polyarch.distributions.base import Distribution
 from polyarch.errors import PolyarchError
 from polyarch.settings import at_least
-from polyarch.spaces.base import Hard, PerExample, Supernet, View
+from polyarch.spaces.base import Supernet
 from polyarch.spaces.layers import BatchNorm
+from polyarch.spaces.views import Dense, PerExample, View
 from polyarch.streams import Streams
 
 Per = Literal["batch", "instance"]
@@ -180,7 +181,7 @@ def spread_of_means(
 def _drawn(belief: Distribution, per: Per, batch_size: int, device: torch.device, streams: Streams) -> View:
     """Choices as data: where the host knew them, options that are not chosen would not run."""
     if per == "batch":
-        return Hard(belief.sample(1, streams["architecture"]).to(device))
+        return Dense(belief.sample(1, streams["architecture"]).to(device))
     return PerExample(belief.sample(batch_size, streams["architecture"]).to(device).unsqueeze(0))
 
 

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from polyarch.errors import PolyarchError
-from polyarch.spaces.base import Hard, Supernet
+from polyarch.spaces.base import Supernet
 from polyarch.spaces.layers import BatchNorm, Statistics
+from polyarch.spaces.views import Sparse
 from polyarch.training.snapshots import Snapshot
 from polyarch.uncertainty.calibration import accuracy, log_likelihood
 
@@ -37,7 +38,7 @@ def check_single(supernet: Supernet) -> None:
         raise PolyarchError(f"this supernet holds {supernet.repeats} repeats; give that of one, as Run.supernet does")
 
 
-def views_of(supernet: Supernet, choices: Tensor) -> list[Hard]:
+def views_of(supernet: Supernet, choices: Tensor) -> list[Sparse]:
     """A view for each of choices [n, decisions] with n > 0."""
     decisions = len(supernet.space.decisions)
     if choices.dim() != 2 or choices.shape[1] != decisions or len(choices) == 0:
@@ -45,7 +46,7 @@ def views_of(supernet: Supernet, choices: Tensor) -> list[Hard]:
             f"choices must be [n, {decisions}] with n > 0, one number a decision of the space "
             f"{supernet.space.name!r}, got {list(choices.shape)}"
         )
-    return [Hard(tuple(row)) for row in choices.tolist()]
+    return [Sparse(tuple(row)) for row in choices.tolist()]
 
 
 def batch_norms(network: nn.Module) -> dict[str, Norm]:
@@ -112,7 +113,7 @@ def shuffled(x: Tensor, y: Tensor, size: int, seed: int) -> tuple[list[Tensor], 
 
 
 @torch.no_grad()
-def log_probs(supernet: Supernet, view: Hard, batches: Sequence[Tensor]) -> Tensor:
+def log_probs(supernet: Supernet, view: Sparse, batches: Sequence[Tensor]) -> Tensor:
     """Log-probabilities [n, classes] of all examples, in double precision on the CPU.
 
     Args:
@@ -124,7 +125,7 @@ def log_probs(supernet: Supernet, view: Hard, batches: Sequence[Tensor]) -> Tens
     return torch.cat(outputs).cpu().double().log_softmax(-1)
 
 
-def judge(supernet: Supernet, views: Sequence[Hard], batches: Sequence[Tensor], y: Tensor) -> Judgement:
+def judge(supernet: Supernet, views: Sequence[Sparse], batches: Sequence[Tensor], y: Tensor) -> Judgement:
     """What architectures are worth on examples, with the supernet in the mode that is wanted."""
     said = Judgement([], [])
     for view in views:

@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from typing_extensions import override
 
 from polyarch.architecture import Decision
 from polyarch.distributions.base import Distribution
@@ -62,16 +63,16 @@ class Categorical(Distribution):
     def _probs(self) -> Tensor:
         return self.logits.softmax(-1)
 
+    @override
     def probs(self) -> dict[str, Tensor]:
-        """See `Distribution.probs`."""
         return {d.name: self._probs[..., k, : len(d)] for k, d in enumerate(self.decisions)}
 
     def centre(self) -> tuple[Tensor, ...]:
         """The probabilities."""
         return tuple(self.probs().values())
 
+    @override
     def log_prob(self, choices: Tensor) -> Tensor:
-        """See `Distribution.log_prob`."""
         table = self.log_probs.unsqueeze(-3).expand(*choices.shape, -1)
         return table.gather(-1, choices.unsqueeze(-1)).squeeze(-1).sum(-1)
 
@@ -79,18 +80,19 @@ class Categorical(Distribution):
         """Sum of the decisions' entropies."""
         return -self.expected(self.log_probs)
 
+    @override
     def mode(self) -> Tensor:
-        """See `Distribution.mode`."""
         return self.logits.argmax(-1)
 
+    @override
     def kl(self, prior: Distribution) -> Tensor:
-        """See `Distribution.kl`; exact, since both factorise alike."""
+        """Exact, since both factorise alike."""
         if not isinstance(prior, Categorical) or prior.decisions != self.decisions:
             raise PolyarchError("this KL is exact only against a categorical prior over the same decisions")
         return self.expected(self.log_probs - prior.log_probs)
 
+    @override
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """See `Distribution.sample`."""
         self._single("sample")
         return torch.multinomial(self._probs.cpu(), n, replacement=True, generator=generator).T.to(self.logits.device)
 
@@ -101,8 +103,8 @@ class Categorical(Distribution):
         soft = ((self.log_probs + gumbel) / temperature).softmax(-1)
         return tuple(soft[:, k, : len(d)] for k, d in enumerate(self.decisions))
 
+    @override
     def repeat(self, index: int) -> Categorical:
-        """See `Distribution.repeat`."""
         return Categorical(self.decisions, self.logits[index])
 
     def expected(self, values: Tensor) -> Tensor:

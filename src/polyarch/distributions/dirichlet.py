@@ -8,6 +8,7 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from polyarch.architecture import Decision
 from polyarch.distributions.base import Distribution
@@ -54,24 +55,26 @@ class Dirichlet(Distribution):
         """The mean of theta."""
         return self._compound.centre()
 
+    @override
     def log_prob(self, choices: Tensor) -> Tensor:
-        """See `Distribution.log_prob`."""
         return self._compound.log_prob(choices)
 
+    @override
     def entropy(self) -> Tensor:
-        """See `Distribution.entropy`: of architectures, not of theta."""
+        """Of architectures, not of theta."""
         return self._compound.entropy()
 
+    @override
     def mode(self) -> Tensor:
-        """See `Distribution.mode`."""
         return self.concentration.argmax(-1)
 
+    @override
     def kl(self, prior: Distribution) -> Tensor:
-        """See `Distribution.kl`; exact, against a categorical prior."""
+        """Exact, against a categorical prior."""
         return self._compound.kl(prior)
 
+    @override
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """See `Distribution.sample`."""
         return self._compound.sample(n, generator)
 
     def relax(self, n: int, generator: torch.Generator, temperature: float) -> tuple[Tensor, ...]:
@@ -82,8 +85,8 @@ class Dirichlet(Distribution):
         theta = dirichlet_from_noise(self.concentration, {k: v.to(self.concentration) for k, v in noise.items()})
         return tuple(theta[:, k, : len(d)] for k, d in enumerate(self.decisions))
 
+    @override
     def repeat(self, index: int) -> Dirichlet:
-        """See `Distribution.repeat`."""
         return Dirichlet(self.decisions, self.concentration[index])
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from polyarch.architecture import Decision
 from polyarch.distributions.base import Distribution
@@ -52,20 +53,22 @@ class GaussianLogits(Distribution):
         # Filled before the logarithm too, whose gradient at 0 is not finite.
         return Categorical(self.decisions, probs.masked_fill(never, 1).log().masked_fill(never, -torch.inf))
 
+    @override
     def probs(self) -> dict[str, Tensor]:
-        """See `Distribution.probs`: how probable it is that an option's logit is the largest."""
+        """How probable it is that an option's logit is the largest."""
         return self._winners.probs()
 
     def centre(self) -> tuple[Tensor, ...]:
         """The softmax of the mean."""
         return self._split(self.mean.softmax(-1))
 
+    @override
     def log_prob(self, choices: Tensor) -> Tensor:
-        """See `Distribution.log_prob`."""
         return self._winners.log_prob(choices)
 
+    @override
     def entropy(self) -> Tensor:
-        """See `Distribution.entropy`: of architectures, not of logits."""
+        """Of architectures, not of logits."""
         return self._winners.entropy()
 
     def mode(self) -> Tensor:
@@ -75,12 +78,14 @@ class GaussianLogits(Distribution):
         """
         return self.mean.argmax(-1)
 
+    @override
     def kl(self, prior: Distribution) -> Tensor:
-        """See `Distribution.kl`; against a categorical prior."""
+        """Against a categorical prior."""
         return self._winners.kl(prior)
 
+    @override
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """See `Distribution.sample`: the largest of drawn logits."""
+        """The largest of drawn logits."""
         return self.drawn(self._noise(n, generator)).argmax(-1)
 
     def relax(self, n: int, generator: torch.Generator, temperature: float) -> tuple[Tensor, ...]:
@@ -91,8 +96,8 @@ class GaussianLogits(Distribution):
         """Logits from standard normal noise of the mean's shape; axes before it are more draws."""
         return self.mean + self.deviation * noise
 
+    @override
     def repeat(self, index: int) -> GaussianLogits:
-        """See `Distribution.repeat`."""
         return GaussianLogits(self.decisions, self.mean[index], self.deviation[index])
 
     def _noise(self, n: int, generator: torch.Generator) -> Tensor:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from polyarch.architecture import Decision
 from polyarch.distributions.base import Distribution
@@ -48,26 +49,29 @@ class Listed(Distribution):
         """Not defined: decisions hang together, so that no mixture of their options stands for a list."""
         raise PolyarchError("a list of architectures has no soft weights to mix by; run its members instead")
 
+    @override
     def log_prob(self, choices: Tensor) -> Tensor:
-        """See `Distribution.log_prob`; minus infinity for what is not listed."""
+        """Minus infinity for what is not listed."""
         same = (choices.unsqueeze(-2) == self.choices.unsqueeze(-3)).all(-1)
         return self.log_weights.unsqueeze(-2).masked_fill(~same, -torch.inf).logsumexp(-1)
 
+    @override
     def entropy(self) -> Tensor:
-        """See `Distribution.entropy`."""
         return -self._expected(self.log_weights)
 
+    @override
     def mode(self) -> Tensor:
-        """See `Distribution.mode`; of equally probable ones the first."""
+        """Of equally probable ones the first."""
         place = self.logits.argmax(-1)[..., None, None].expand(*self.logits.shape[:-1], 1, len(self.decisions))
         return self.choices.gather(-2, place).squeeze(-2)
 
+    @override
     def kl(self, prior: Distribution) -> Tensor:
-        """See `Distribution.kl`; exact, by enumeration of the list."""
+        """Exact, by enumeration of the list."""
         return self._expected(self.log_weights - prior.log_prob(self.choices))
 
+    @override
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """See `Distribution.sample`."""
         if self.logits.dim() != 1:
             raise PolyarchError("cannot sample from the belief of several repeats at once; take repeat(k) first")
         places = torch.multinomial(self.logits.softmax(-1).cpu(), n, replacement=True, generator=generator)
@@ -77,8 +81,8 @@ class Listed(Distribution):
         """Not defined, as for `centre`."""
         return self.centre()
 
+    @override
     def repeat(self, index: int) -> Listed:
-        """See `Distribution.repeat`."""
         return Listed(self.decisions, self.choices[index], self.logits[index])
 
     def _expected(self, values: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from polyarch.architecture import Decision
 from polyarch.distributions.base import Distribution
@@ -34,8 +35,9 @@ class ReadOut(Distribution):
         """For each simplex the probabilities [..., options] of its options."""
         return self.simplices.probs()
 
+    @override
     def centre(self) -> tuple[Tensor, ...]:
-        """See `Distribution.centre`; one tensor a simplex."""
+        """One tensor a simplex."""
         return self.simplices.centre()
 
     def log_prob(self, choices: Tensor) -> Tensor:
@@ -60,12 +62,13 @@ class ReadOut(Distribution):
         """Choices [n, decisions] read out of relaxed draws at temperature 1."""
         return self.read_out(self.relax(n, generator, 1.0))
 
+    @override
     def relax(self, n: int, generator: torch.Generator, temperature: float) -> tuple[Tensor, ...]:
-        """See `Distribution.relax`; one tensor a simplex."""
+        """One tensor a simplex."""
         return self.simplices.relax(n, generator, temperature)
 
+    @override
     def repeat(self, index: int) -> ReadOut:
-        """See `Distribution.repeat`."""
         return ReadOut(self.decisions, self.simplices.repeat(index), self.read_out)
 
     def _unknown(self, what: str) -> PolyarchError:

@@ -22,7 +22,8 @@ from polyarch.distributions.reading import belief_over
 from polyarch.errors import PolyarchError
 from polyarch.methods.bilevel import Bilevel, Gradients, by_simplex, first_logits, logits_shape, noise_of, open_logits
 from polyarch.settings import Count, NonNegative, Positive, PositiveFloat, Share, at_least
-from polyarch.spaces.base import Soft, Space
+from polyarch.spaces.base import Space
+from polyarch.spaces.views import Soft
 from polyarch.streams import Streams
 from polyarch.training.natural import (
     Posterior,

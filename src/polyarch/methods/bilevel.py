@@ -39,7 +39,8 @@ from polyarch.distributions.categorical import masked
 from polyarch.errors import PolyarchError
 from polyarch.methods.pdarts import OPEN, Progressive
 from polyarch.settings import Count, Positive, settle
-from polyarch.spaces.base import Hard, Soft, Space
+from polyarch.spaces.base import Space
+from polyarch.spaces.views import Dense, Soft
 from polyarch.streams import Streams
 from polyarch.training.augment import Augment
 from polyarch.training.curvature import hessian
@@ -210,7 +211,7 @@ class Bilevel(Method, ABC):
             )
         self.augment.check(problem.supernet.shape.input)
         self._say_if_shorter(problem)
-        problem.supernet.reset([s["init"] for s in streams])
+        problem.supernet.reset_parameters([s["init"] for s in streams])
         belief = self.first_belief(problem, streams)
         if self.plan:
             belief[OPEN] = self.plan.open_options(self, problem, previous)
@@ -252,7 +253,7 @@ class Bilevel(Method, ABC):
         `supernet_...` is the supernet mixed by belief.
         """
         belief = self.distribution(problem.space, state.belief)
-        found = evaluate_view(problem, Hard(belief.mode()), split)
+        found = evaluate_view(problem, Dense(belief.mode()), split)
         mixed = evaluate_view(problem, Soft(belief.centre()), split)
         found |= {f"supernet_{name}": value for name, value in mixed.items() if name != "objective"}
         return found | {"objective": mixed["objective"]}

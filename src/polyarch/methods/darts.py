@@ -22,7 +22,8 @@ from polyarch.methods.bilevel import (
     moving,
     open_logits,
 )
-from polyarch.spaces.base import Soft, Space
+from polyarch.spaces.base import Space
+from polyarch.spaces.views import Soft
 from polyarch.streams import Streams
 from polyarch.training.optimisers import DARTS_ARCH, Adam
 

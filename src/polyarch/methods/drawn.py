@@ -19,7 +19,8 @@ from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.distributions.listed import Listed
 from polyarch.errors import PolyarchError
-from polyarch.spaces.base import Hard, PerExample, Space, View
+from polyarch.spaces.base import Space
+from polyarch.spaces.views import PerExample, Sparse, View
 from polyarch.streams import Streams
 from polyarch.training.augment import Augment
 from polyarch.training.evaluation import best_architecture, evaluate_mean
@@ -73,7 +74,7 @@ class DrawnArchitectures(Method, ABC):
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Fresh weights; what the space draws from."""
         self.augment.check(problem.supernet.shape.input)
-        problem.supernet.reset([s["init"] for s in streams])
+        problem.supernet.reset_parameters([s["init"] for s in streams])
         source, device = problem.space.drawn_from(), problem.device
         held = {"choices": source.choices} if isinstance(source, Listed) else {}
         assert isinstance(source, Categorical | Listed)
@@ -96,7 +97,7 @@ class DrawnArchitectures(Method, ABC):
         # An only one is known to the host, and sums of what it reads are quickest; but not on a CUDA device, where
         # kernels move less memory, nor with weights of its own, whose place the host would have to read.
         if len(problem.space.members) == 1 and not problem.space.only_listed and not uniform.is_cuda:
-            return Hard(problem.space.members[0].choices)
+            return Sparse(problem.space.members[0].choices)
         return PerExample(self.chosen(state, uniform))
 
     def chosen(self, state: State, uniform: Tensor) -> Tensor:

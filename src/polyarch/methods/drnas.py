@@ -25,7 +25,8 @@ from polyarch.methods.bilevel import (
     open_logits,
 )
 from polyarch.settings import Positive
-from polyarch.spaces.base import Soft, Space
+from polyarch.spaces.base import Space
+from polyarch.spaces.views import Soft
 from polyarch.streams import Streams
 from polyarch.training.optimisers import DARTS_ARCH, Adam
 

@@ -13,8 +13,9 @@ from typing_extensions import override
 from polyarch.core import Feed, Info, Method, Problem, Stage, State, gradients
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
-from polyarch.spaces.base import Hard, Space
+from polyarch.spaces.base import Space
 from polyarch.spaces.depth import ResidualDepth
+from polyarch.spaces.views import Sparse
 from polyarch.streams import Streams
 from polyarch.training.evaluation import evaluate_view
 from polyarch.training.optimisers import Sgd, momentum_buffers
@@ -58,7 +59,7 @@ class FixedDepth(Method):
     @override
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Default initial weights; belief that nothing moves."""
-        problem.supernet.reset([s["init"] for s in streams])
+        problem.supernet.reset_parameters([s["init"] for s in streams])
         depths = len(problem.space.decisions[0])
         point = torch.full((problem.repeats, 1, depths), -torch.inf, device=problem.device)
         point[..., -1] = 0
@@ -84,5 +85,5 @@ class FixedDepth(Method):
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
         return evaluate_view(problem, self._view(problem), split)
 
-    def _view(self, problem: Problem) -> Hard:
-        return Hard((len(problem.space.decisions[0]) - 1,))
+    def _view(self, problem: Problem) -> Sparse:
+        return Sparse((len(problem.space.decisions[0]) - 1,))

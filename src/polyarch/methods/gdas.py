@@ -26,7 +26,8 @@ from polyarch.methods.bilevel import (
     open_logits,
 )
 from polyarch.settings import Positive, PositiveFloat
-from polyarch.spaces.base import Soft, Space, one_hot
+from polyarch.spaces.base import Space
+from polyarch.spaces.views import Soft, one_hot
 from polyarch.streams import Streams
 from polyarch.training.optimisers import DARTS_ARCH, Adam
 

@@ -24,7 +24,8 @@ from polyarch.core import LAST, Batch, EarlyStopping, Feed, Info, Method, Proble
 from polyarch.distributions.categorical import Categorical, gumbel_noise
 from polyarch.errors import PolyarchError
 from polyarch.settings import Above, AtMost, NonNegative, Positive
-from polyarch.spaces.base import Hard, Space
+from polyarch.spaces.base import Space
+from polyarch.spaces.views import Dense
 from polyarch.streams import Streams
 from polyarch.training.augment import Augment
 from polyarch.training.evaluation import best_architecture, evaluate_mean
@@ -102,7 +103,7 @@ class OneShot(Method):
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Fresh weights; the prior."""
         self.augment.check(problem.supernet.shape.input)
-        problem.supernet.reset([s["init"] for s in streams])
+        problem.supernet.reset_parameters([s["init"] for s in streams])
         logits = problem.prior.log_probs.expand(problem.repeats, -1, -1).clone()
         state = State.of(problem.supernet, {"logits": logits})
         state.optimiser = momentum_buffers(weights=state.weights)
@@ -147,7 +148,7 @@ class OneShot(Method):
         """S steps on one path; gives the loss before the first."""
         weights = list(state.weights.values())
         start = Snapshot(weights) if self.proximal and self.inner_steps > 1 else None
-        view = Hard.read(choices) if self.form == "sparse" else Hard(choices)
+        view = problem.supernet.quickest(choices) if self.form == "sparse" else Dense(choices)
         first = None
         for _ in range(self.inner_steps):
             fit = -problem.log_likelihood(problem.supernet(batch.x, view), batch)

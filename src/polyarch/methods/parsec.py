@@ -19,7 +19,8 @@ from polyarch.core import LAST, Batch, EarlyStopping, Feed, FeedSpec, Info, Meth
 from polyarch.distributions.categorical import Categorical, gumbel_noise, masked
 from polyarch.errors import PolyarchError
 from polyarch.settings import Positive, PositiveFloat
-from polyarch.spaces.base import Hard, Space
+from polyarch.spaces.base import Space
+from polyarch.spaces.views import Dense
 from polyarch.streams import Streams
 from polyarch.training.augment import Augment
 from polyarch.training.evaluation import collapse_of, evaluate_view
@@ -79,7 +80,7 @@ class Parsec(Method):
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Fresh weights; pi is uniform."""
         self.augment.check(problem.supernet.shape.input)
-        problem.supernet.reset([s["init"] for s in streams])
+        problem.supernet.reset_parameters([s["init"] for s in streams])
         logits = torch.zeros(problem.repeats, *problem.prior.logits.shape, device=problem.prior.logits.device)
         state = State.of(problem.supernet, {"logits": logits.requires_grad_()})
         state.optimiser = {**momentum_buffers(weights=state.weights), **adam_buffers(belief=state.belief)}
@@ -98,7 +99,8 @@ class Parsec(Method):
         train, search = self.augment.batch(problem, train), self.augment.batch(problem, search)
         belief = self.distribution(problem.space, state.belief)
         choices = (belief.log_probs.detach().unsqueeze(1) + feed.draws["gumbel"]).argmax(-1)  # [repeats, K, decisions]
-        views = [Hard.read(rows) if self.form == "sparse" else Hard(rows) for rows in choices.unbind(1)]
+        view = problem.supernet.quickest if self.form == "sparse" else Dense
+        views = [view(rows) for rows in choices.unbind(1)]
 
         def fit(batch: Batch, k: int) -> Tensor:
             """Mean log-likelihood [repeats] of a batch under the k-th sample."""
@@ -133,7 +135,7 @@ class Parsec(Method):
     @override
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
         """The mode's mean log-likelihood and everyday metric, with the shared weights."""
-        return evaluate_view(problem, Hard(self.distribution(problem.space, state.belief).mode()), split)
+        return evaluate_view(problem, Dense(self.distribution(problem.space, state.belief).mode()), split)
 
     @override
     def watch(self, problem: Problem, state: State) -> dict[str, Tensor]:

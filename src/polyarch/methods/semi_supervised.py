@@ -31,7 +31,7 @@ from polyarch.core import Feed, FeedSpec, Info, Problem, State, gradients
 from polyarch.errors import PolyarchError
 from polyarch.methods.drawn import DrawnArchitectures
 from polyarch.settings import AtLeast, NonNegative, Positive
-from polyarch.spaces.base import PerExample
+from polyarch.spaces.views import PerExample
 from polyarch.streams import Streams
 from polyarch.training.optimisers import Schedule, Sgd
 

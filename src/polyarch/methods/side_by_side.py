@@ -19,7 +19,8 @@ from polyarch.core import Feed, Info, Method, Problem, Stage, State, gradients
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
 from polyarch.settings import Positive
-from polyarch.spaces.base import Hard, Space, one_hot
+from polyarch.spaces.base import Space
+from polyarch.spaces.views import Dense, SparsePerRepeat, one_hot
 from polyarch.streams import Streams
 from polyarch.training.augment import Augment
 from polyarch.training.evaluation import evaluate_view
@@ -63,7 +64,7 @@ class SideBySide(Method):
         if problem.repeats != len(self.architectures):
             raise PolyarchError(f"{len(self.architectures)} architectures need as many repeats, not {problem.repeats}")
         self.augment.check(problem.supernet.shape.input)
-        problem.supernet.reset([s["init"] for s in streams])
+        problem.supernet.reset_parameters([s["init"] for s in streams])
         choices = torch.tensor([a.choices for a in self.architectures], device=problem.device)
         longest = max(len(decision) for decision in problem.space.decisions)
         logits = torch.zeros(*choices.shape, longest, device=choices.device)
@@ -81,13 +82,15 @@ class SideBySide(Method):
         """One step of every network."""
         problem.supernet.train()
         batch = self.augment.batch(problem, feed.batches["train"][0])
-        fit = problem.log_likelihood(problem.supernet(batch.x, self._view(state)), batch)
+        fit = problem.log_likelihood(problem.supernet(batch.x, self._view(problem, state)), batch)
         self.weights.step(state, gradients(-fit, list(state.weights.values())), feed.schedule["weights.lr"])
         return Info({"log_likelihood": fit.detach()}, forward=batch.size, backward=batch.size)
 
     @override
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
-        return evaluate_view(problem, self._view(state), split)
+        return evaluate_view(problem, self._view(problem, state), split)
 
-    def _view(self, state: State) -> Hard:
-        return Hard(state.belief["logits"].argmax(-1), tuple(a.choices for a in self.architectures))
+    def _view(self, problem: Problem, state: State) -> SparsePerRepeat | Dense:
+        if SparsePerRepeat in problem.supernet.views:
+            return SparsePerRepeat(tuple(a.choices for a in self.architectures))
+        return Dense(state.belief["logits"].argmax(-1))

@@ -18,8 +18,9 @@ from polyarch.core import Batch, Feed, Info, Method, Problem, Stage, State, grad
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
 from polyarch.settings import NonNegative, Positive, Share
-from polyarch.spaces.base import Hard, Space
+from polyarch.spaces.base import Space
 from polyarch.spaces.only import Only
+from polyarch.spaces.views import Sparse
 from polyarch.streams import Streams
 from polyarch.training.augment import Augment
 from polyarch.training.evaluation import evaluate_view
@@ -83,7 +84,7 @@ class Standalone(Method):
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Fresh weights, or those of `previous`."""
         self.augment.check(problem.supernet.shape.input)
-        problem.supernet.reset([s["init"] for s in streams])
+        problem.supernet.reset_parameters([s["init"] for s in streams])
         point = torch.zeros(problem.repeats, len(problem.space.decisions), 1, device=problem.device)
         state = State.of(problem.supernet, {"logits": point})
         if previous is not None:
@@ -122,8 +123,8 @@ class Standalone(Method):
         return {name: kept[:, k] for k, name in enumerate(problem.supernet.drop_paths)}
 
 
-def _view(problem: Problem) -> Hard:
-    return Hard((0,) * len(problem.space.decisions))
+def _view(problem: Problem) -> Sparse:
+    return Sparse((0,) * len(problem.space.decisions))
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ from polyarch.core import Batch, Feed, FeedSpec, Info, Problem, State, gradients
 from polyarch.errors import PolyarchError
 from polyarch.methods.drawn import DrawnArchitectures
 from polyarch.settings import NonNegative, Positive
-from polyarch.spaces.base import Hard, PerExample, View
+from polyarch.spaces.views import Dense, PerExample, View
 from polyarch.streams import Streams
 from polyarch.training.optimisers import Schedule, Sgd
 
@@ -73,5 +73,5 @@ class StochasticArchitectures(DrawnArchitectures):
         """The batch's architecture, or every example's."""
         uniform = batch.draws["uniform"]
         if self.per == "batch":
-            return Hard(self.chosen(state, uniform)[:, 0])
+            return Dense(self.chosen(state, uniform)[:, 0])
         return self.view(problem, state, distributed.share(uniform, 1))

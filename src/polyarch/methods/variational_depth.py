@@ -23,7 +23,8 @@ from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
 from polyarch.settings import NonNegative
-from polyarch.spaces.base import All, Space
+from polyarch.spaces.base import Space
+from polyarch.spaces.views import All
 from polyarch.streams import Streams
 from polyarch.training.optimisers import Sgd, momentum_buffers, sgd
 
@@ -69,7 +70,7 @@ class VariationalDepth(Method):
     @override
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Default initial weights; belief uniform, as zero logits (released code)."""
-        problem.supernet.reset([s["init"] for s in streams])
+        problem.supernet.reset_parameters([s["init"] for s in streams])
         options = len(problem.space.decisions[0])
         logits = torch.zeros(problem.repeats, options, device=problem.device, requires_grad=True)
         state = State.of(problem.supernet, {"logits": logits})

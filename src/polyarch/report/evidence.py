@@ -22,7 +22,7 @@ from polyarch.runs.run import WEIGHTS, Run
 from polyarch.spaces.base import Space
 from polyarch.spaces.graph import Graph
 from polyarch.spaces.only import certain
-from polyarch.spaces.supernets import sparse_picks
+from polyarch.spaces.supernets import sparse_selections
 from polyarch.streams import Streams
 from polyarch.training import checkpoints
 from polyarch.uncertainty.ensemble import Ensemble
@@ -159,8 +159,8 @@ def _operation(space: Space, decision: int, option: int) -> str:
 def selected(run: Run) -> dict[str, list[int]]:
     """The options of these that the selected architecture uses."""
     if is_read_out(run):
-        picks = sparse_picks(run.space, run.architecture.choices)
-        return {name: [option for option, _ in pick] for name, pick in picks.items()}
+        selections = sparse_selections(run.space, run.architecture.choices)
+        return {name: [option for option, _ in selection] for name, selection in selections.items()}
     return {d.name: [choice] for d, choice in zip(run.space.decisions, run.architecture.choices, strict=True)}
 
 

@@ -16,8 +16,9 @@ from polyarch.core import Examples, Info, gradients
 from polyarch.data.task import Likelihood
 from polyarch.scores.base import Candidate
 from polyarch.scores.curves import Clock, Curve, Look, Seen, Tuning, part_of
-from polyarch.spaces.base import Hard, Supernet
+from polyarch.spaces.base import Supernet
 from polyarch.spaces.layers import BatchNorm
+from polyarch.spaces.views import SparsePerRepeat
 from polyarch.training.calibration import calibration_batches, recalibrate
 from polyarch.training.capture import CapturedStep
 from polyarch.training.optimisers import sgd
@@ -88,15 +89,14 @@ class _Networks(nn.Module):
         for module in self.supernet.modules():
             if isinstance(module, BatchNorm):
                 module.statistics = "running"  # each has its own now, as a network that is taken out has
-        known = tuple(c.architecture.choices for c in candidates)
-        self.view = Hard(torch.tensor(known, device=device), known)
+        self.view = SparsePerRepeat(tuple(c.architecture.choices for c in candidates))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.supernet(x.expand(len(self.view.known), *x.shape), self.view)
+        return self.supernet(x.expand(len(self.view.choices), *x.shape), self.view)
 
     def loss(self, likelihood: Likelihood, x: Tensor, y: Tensor) -> Tensor:
         """Mean negative log-likelihood [candidates]."""
-        return -likelihood.log_likelihood(self(x), y.expand(len(self.view.known), *y.shape)).mean(-1)
+        return -likelihood.log_likelihood(self(x), y.expand(len(self.view.choices), *y.shape)).mean(-1)
 
 
 class _Step:
@@ -172,7 +172,7 @@ def _looked(networks: _Networks, candidate: Candidate, looks: Sequence[Look], cl
 def _judged(networks: _Networks, candidate: Candidate, examples: Examples) -> tuple[list[float], list[float]]:
     """Mean loss and measure of every network."""
     assert candidate.likelihood is not None
-    count = len(networks.view.known)
+    count = len(networks.view.choices)
     size = max(1, min(1024, _PASS // count))
     totals = torch.zeros(2, count, dtype=torch.float64, device=examples.x.device)
     for x, y in zip(examples.x.split(size), examples.y.split(size), strict=True):

@@ -1,6 +1,6 @@
 """What may be chosen."""
 
-from polyarch.spaces.base import All, Hard, PerExample, Soft, Space, Supernet, View
+from polyarch.spaces.base import Space, Supernet
 from polyarch.spaces.choice import Choice
 from polyarch.spaces.cost import Cost, expected_cost
 from polyarch.spaces.darts import Darts
@@ -9,6 +9,7 @@ from polyarch.spaces.fourier import Fourier
 from polyarch.spaces.module import ModuleSpace
 from polyarch.spaces.nasbench1shot1 import NasBench1Shot1
 from polyarch.spaces.nasbench201 import NasBench201
+from polyarch.spaces.views import All, Dense, PerExample, Soft, Sparse, SparsePerRepeat, View
 from polyarch.spaces.wiring import Wiring
 
 __all__ = [
@@ -16,8 +17,8 @@ __all__ = [
     "Choice",
     "Cost",
     "Darts",
+    "Dense",
     "Fourier",
-    "Hard",
     "ModuleSpace",
     "NasBench1Shot1",
     "NasBench201",
@@ -25,6 +26,8 @@ __all__ = [
     "ResidualDepth",
     "Soft",
     "Space",
+    "Sparse",
+    "SparsePerRepeat",
     "Supernet",
     "View",
     "Wiring",

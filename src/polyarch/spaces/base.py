@@ -1,4 +1,4 @@
-"""Spaces, supernets, and the views through which a supernet is run."""
+"""Spaces and supernets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,56 +18,8 @@ from polyarch.errors import PolyarchError, unknown
 from polyarch.settings import check, plain
 from polyarch.spaces.cost import Cost, CostTable, cost_of
 from polyarch.spaces.graph import Edge, Graph, Node
-
-
-@dataclass(frozen=True)
-class Hard:
-    """One architecture for all examples.
-
-    `choices` as a tuple of ints is the *sparse* form: the host knows the choice and only the chosen operations run.
-    As an int64 tensor [repeats, decisions] it is the *dense* form: the choice is data and a step can be captured.
-    Both give equal outputs.
-    """
-
-    choices: Tensor | tuple[int, ...]
-    known: tuple[tuple[int, ...], ...] = ()
-    """With a tensor: what it holds, where the host knows that. Then every repeat runs its own operations alone, as far
-    as a supernet can; a step that was captured so is of these choices for ever."""
-
-    @classmethod
-    def read(cls, choices: Tensor) -> Hard:
-        """Choices as data that the host knows, because it reads them back."""
-        return cls(choices, tuple(tuple(row) for row in choices.tolist()))
-
-
-@dataclass(frozen=True)
-class PerExample:
-    """An architecture of its own for every example: `choices` is int64 [repeats, batch, decisions]."""
-
-    choices: Tensor
-
-
-@dataclass(frozen=True)
-class Soft:
-    """Every option at once, mixed: one tensor [repeats, options] of weights for each of the space's `mixing`."""
-
-    weights: tuple[Tensor, ...]
-
-
-@dataclass(frozen=True)
-class All:
-    """Every option of a nested decision in one pass; the output gains an axis of options."""
-
-
-View = Hard | PerExample | Soft | All
-
-
-@runtime_checkable
-class Drawn(Protocol):
-    """A layer that knows how to draw its first weights."""
-
-    def draw(self, generators: Sequence[torch.Generator]) -> None:
-        """Draws fresh weights, one generator a repeat."""
+from polyarch.spaces.layers import ResetsParameters
+from polyarch.spaces.views import Dense, SparsePerRepeat, View, one_hot
 
 
 class Supernet(nn.Module, ABC):
@@ -78,7 +30,7 @@ class Supernet(nn.Module, ABC):
     """
 
     views: ClassVar[frozenset[type]]
-    """The views that `forward` takes."""
+    """The views that `forward` takes: `Sparse` and `Dense` at least."""
     shares_statistics: ClassVar[bool] = False
     """Whether batch norm's running statistics are those of many architectures, so that a network that is taken out
     needs its own (`training.calibration.recalibrate`)."""
@@ -101,7 +53,7 @@ class Supernet(nn.Module, ABC):
         """
 
     drop_paths: tuple[str, ...] = ()
-    """Names of the places that training may leave out (drop path), if the space has any."""
+    """Names of the choice points that training may leave out (drop path), if the space has any."""
 
     def outputs(self, x: Tensor, view: View, kept: Mapping[str, Tensor] | None = None) -> tuple[Tensor, ...]:
         """What `forward` gives, and after it, when training, what auxiliary towers say; each like `forward`'s.
@@ -113,6 +65,10 @@ class Supernet(nn.Module, ABC):
         """
         return (self(x, view),)
 
+    def quickest(self, choices: Tensor) -> SparsePerRepeat | Dense:
+        """How choices [repeats, decisions] run quickest where the host may read them back."""
+        return SparsePerRepeat.read(choices) if SparsePerRepeat in self.views else Dense(choices)
+
     def keep_running(self, options: Mapping[str, Collection[int]]) -> None:
         """From now on only these options of every simplex run; the others must have weight 0 in every view.
 
@@ -123,7 +79,7 @@ class Supernet(nn.Module, ABC):
         """Says where modules that draw by themselves while training, such as dropout, draw from; most have none.
 
         Args:
-            generators: one a repeat.
+            generators: one per repeat.
         """
 
     @abstractmethod
@@ -145,17 +101,11 @@ class Supernet(nn.Module, ABC):
         module.to(next(self.parameters()).dtype).load_state_dict(state)
         return module.eval()
 
-    def reset(self, generators: Sequence[torch.Generator]) -> None:
+    def reset_parameters(self, generators: Sequence[torch.Generator]) -> None:
         """Draws fresh weights; repeat r uses `generators[r]` alone, so that it starts like its single run."""
         for module in self.modules():
-            if isinstance(module, Drawn):
-                module.draw(generators)
-
-
-def one_hot(choices: Tensor, options: int) -> Tensor:
-    """True where an option is the chosen one: [...] -> [..., options]."""
-    # Not torch's own, which reads the choices back to check them; a captured step must not.
-    return choices.unsqueeze(-1) == torch.arange(options, device=choices.device)
+            if isinstance(module, ResetsParameters):
+                module.reset_parameters(generators)
 
 
 def _added(parts: list[Tensor], like: Tensor) -> Tensor:

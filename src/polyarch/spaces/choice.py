@@ -1,4 +1,4 @@
-"""Open places inside a network: where one of several modules runs, and who decides which."""
+"""Choice points of a network: where one of several modules runs, and who selects which."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from torch.func import functional_call
 from polyarch import distributed
 from polyarch.errors import PolyarchError
 
-Sparse = tuple[tuple[int, float], ...]
+SparseSelection = tuple[tuple[int, float], ...]
 """Options and their weights."""
 
 
 @dataclass(frozen=True)
-class Each:
-    """A sparse pick for every repeat, known to the host."""
+class SelectionPerRepeat:
+    """A sparse selection for every repeat, known to the host."""
 
-    own: tuple[Sparse, ...]
+    own: tuple[SparseSelection, ...]
     weights: Tensor
     """The same as dense weights [options, repeats, 1]."""
     order: Tensor
@@ -33,62 +33,62 @@ class Each:
     """Where each repeat stands in that order."""
 
     @classmethod
-    def of(cls, own: tuple[Sparse, ...], options: int, like: Tensor) -> Each:
-        """Out of the picks of all repeats at a place; weights have the type of `like`, and all lies where it lies."""
-        rows = [[dict(pick).get(option, 0.0) for pick in own] for option in range(options)]
+    def of(cls, own: tuple[SparseSelection, ...], options: int, like: Tensor) -> SelectionPerRepeat:
+        """Of the selections of all repeats at one point; weights have the type of `like`, all lies where it does."""
+        rows = [[dict(selection).get(option, 0.0) for selection in own] for option in range(options)]
         order = sorted(range(len(own)), key=lambda repeat: own[repeat])
-        back = sorted(range(len(own)), key=lambda place: order[place])
+        back = sorted(range(len(own)), key=lambda position: order[position])
         weights = torch.tensor(rows, dtype=like.dtype, device=like.device).unsqueeze(-1)
-        return cls(own, weights, *(torch.tensor(places, device=like.device) for places in (order, back)))
+        return cls(own, weights, *(torch.tensor(positions, device=like.device) for positions in (order, back)))
 
     @property
     def used(self) -> list[int]:
         """The options that one repeat at least has, in order."""
-        return sorted({option for pick in self.own for option, _ in pick})
+        return sorted({option for selection in self.own for option, _ in selection})
 
     @property
     def single(self) -> tuple[int, ...]:
         """The option of every repeat; nothing where one has several, none, or one by a weight other than 1."""
-        plain = all(len(pick) == 1 and pick[0][1] == 1 for pick in self.own)
-        return tuple(pick[0][0] for pick in self.own) if plain else ()
+        plain = all(len(selection) == 1 and selection[0][1] == 1 for selection in self.own)
+        return tuple(selection[0][0] for selection in self.own) if plain else ()
 
 
-Pick = Sparse | Tensor | Each
-"""What runs at an open place. *Sparse*: the options that run and their weights, known to the host. *Dense*: weights
-[options, repeats, batch or 1], as data; every option runs. *Each*: every repeat has its own; an option that none has
-does not run."""
+Selection = SparseSelection | Tensor | SelectionPerRepeat
+"""What runs at a choice point. *Sparse*: the options that run and their weights, known to the host. *Dense*: weights
+[options, repeats, batch or 1], as data; every option runs. *Per repeat*: every repeat has its own sparse one; an option
+that none has does not run."""
 
-FIRST: Sparse = ((0, 1.0),)
+FIRST: SparseSelection = ((0, 1.0),)
 
 
-class Open(nn.Module, ABC):
-    """A place that a decision is about. The supernet sets `pick` before it runs."""
+class ChoicePoint(nn.Module, ABC):
+    """A place that a decision is about. The supernet sets `selection` before it runs."""
 
     def __init__(self, name: str) -> None:
         """`name` is the decision's, or the simplex's where a space mixes others than it decides."""
         super().__init__()
         self.name = name
-        self.pick: Pick = FIRST
+        self.selection: Selection = FIRST
         self.running: frozenset[int] | None = None
-        """Under a dense pick, the options that run; the others must have weight 0. None is all."""
+        """Under a dense selection, the options that run; the others must have weight 0. None is all."""
 
     def weighted(self, calls: Sequence[Callable[[], Tensor]]) -> list[Tensor | None]:
         """The value of each option's call times its weight; None for one that does not run."""
         parts: list[Tensor | None] = [None] * len(calls)
-        if isinstance(self.pick, Each):
-            for option in self.pick.used:
-                parts[option] = scaled(calls[option](), self.pick.weights[option])
-        elif isinstance(self.pick, Tensor):
+        if isinstance(self.selection, SelectionPerRepeat):
+            for option in self.selection.used:
+                parts[option] = scaled(calls[option](), self.selection.weights[option])
+        elif isinstance(self.selection, Tensor):
             for option in range(len(calls)) if self.running is None else self.running:
-                parts[option] = scaled(calls[option](), self.pick[option])
+                parts[option] = scaled(calls[option](), self.selection[option])
         else:
-            for option, weight in self.pick:
+            for option, weight in self.selection:
                 value = calls[option]()
                 parts[option] = value if weight == 1 else value * weight
         return parts
 
 
-class Choice(Open):
+class Choice(ChoicePoint):
     """One of several modules, anywhere inside an ordinary `nn.Module`; the same name twice is the same decision.
 
     All options take the same inputs, leave them as they are, and give one tensor of one shape, [batch, ...]. On its
@@ -121,26 +121,26 @@ class Choice(Open):
                 )
         self.labels = tuple(options)
         self.options = nn.ModuleList(options.values())
-        # Places inside are told of all repeats: an option with some cannot be run for a few repeats alone.
-        self._has_places = any(isinstance(module, Open) for module in self.options.modules())
+        # Choice points inside are told of all repeats: an option with some cannot be run for a few repeats alone.
+        self._has_points = any(isinstance(module, ChoicePoint) for module in self.options.modules())
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Runs what is picked."""
-        alone = len(inputs) == 1 and isinstance(inputs[0], Tensor) and not self._has_places
-        if isinstance(self.pick, Each) and self.pick.single and alone:
-            return self._each(inputs[0], self.pick)
+        alone = len(inputs) == 1 and isinstance(inputs[0], Tensor) and not self._has_points
+        if isinstance(self.selection, SelectionPerRepeat) and self.selection.single and alone:
+            return self._each(inputs[0], self.selection)
         return total(self.weighted([partial(option, *inputs, **named) for option in self.options]))
 
-    def _each(self, x: Tensor, pick: Each) -> Tensor:
+    def _each(self, x: Tensor, selection: SelectionPerRepeat) -> Tensor:
         """Runs every option on the repeats that have it: these are brought side by side, and back afterwards."""
-        counts = [pick.single.count(option) for option in pick.used]
-        parts = _Moved.apply(x.unflatten(1, (len(pick.own), -1)), pick.order, pick.back).split(counts, 1)
-        rows = pick.order.split(counts)
+        counts = [selection.single.count(option) for option in selection.used]
+        parts = _Moved.apply(x.unflatten(1, (len(selection.own), -1)), selection.order, selection.back).split(counts, 1)
+        rows = selection.order.split(counts)
         found = [
             _of_repeats(self.options[option], own, part.flatten(1, 2)).unflatten(1, (len(own), -1))
-            for option, own, part in zip(pick.used, rows, parts, strict=True)
+            for option, own, part in zip(selection.used, rows, parts, strict=True)
         ]
-        moved: Tensor = _Moved.apply(torch.cat(found, 1), pick.back, pick.order)
+        moved: Tensor = _Moved.apply(torch.cat(found, 1), selection.back, selection.order)
         return moved.flatten(1, 2)
 
 
@@ -168,15 +168,11 @@ def _of_repeats(module: nn.Module, rows: Tensor, x: Tensor) -> Tensor:
     return found
 
 
-class Gate(Open):
-    """Which of several values go in: a choice whose options have no weights of their own."""
-
-
-class DropPath(Open):
+class DropPath(ChoicePoint):
     """A value that training leaves out now and then, example by example; otherwise it does nothing.
 
-    It draws nothing itself: whoever trains passes weights a place, 0 or 1 / (1 - rate), to `Supernet.outputs`.
-    Places of one name are left out together.
+    It draws nothing itself: whoever trains passes weights for every name, 0 or 1 / (1 - rate), to `Supernet.outputs`.
+    Points of one name are left out together.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -186,24 +182,24 @@ class DropPath(Open):
         return part
 
 
-class Dropout(Open):
+class Dropout(ChoicePoint):
     """A value of which training sets elements to 0 at random and scales up the others; otherwise it does nothing.
 
-    Whoever trains passes, for the place's name, the rate and a seed below 2^31 a repeat, [repeats, 2], to
+    Whoever trains passes, for the point's name, the rate and a seed below 2^31 per repeat, [repeats, 2], to
     `Supernet.outputs`. Which elements go follows from the seed by arithmetic: a step that is captured, ranks and
     batched repeats all leave out the same.
     """
 
     def __init__(self, name: str, salt: int) -> None:
-        """`salt` is the place's own number: with one seed, every place leaves out other elements."""
+        """`salt` is the point's own number: with one seed, every point leaves out other elements."""
         super().__init__(name)
         self.salt = salt
 
     def forward(self, x: Tensor) -> Tensor:
         """[batch, repeats * channels, ...], with holes."""
-        if not isinstance(self.pick, Tensor):
+        if not isinstance(self.selection, Tensor):
             return x
-        rate, seed = self.pick[0].unbind(-1)
+        rate, seed = self.selection[0].unbind(-1)
         parts = x.unflatten(1, (len(rate), -1))
         along = (1, -1, *[1] * (parts.dim() - 2))
         first = distributed.rank() * parts[:, 0].numel()
@@ -244,7 +240,7 @@ def total(parts: Sequence[Tensor | None]) -> Tensor | None:
 
 
 class Mixed(nn.Module):
-    """Several modules on the same input, added by weight: what a place becomes where two decisions meet in it."""
+    """Several modules on the same input, added by weight: what a point becomes where two decisions meet in it."""
 
     def __init__(self, parts: Sequence[nn.Module], weights: Sequence[float]) -> None:
         """Takes the modules over."""
@@ -257,29 +253,31 @@ class Mixed(nn.Module):
         return sum(weight * part(x) for weight, part in zip(self.weights, self.parts, strict=True))
 
 
-Places = dict[str, Open]
-"""Every open place of a network, by its path."""
+ChoicePoints = dict[str, ChoicePoint]
+"""Every choice point of a network, by its path."""
 
 
-def places(network: nn.Module) -> Places:
-    """The open places of a network, in the order of its modules."""
-    return {path: module for path, module in network.named_modules(remove_duplicate=False) if isinstance(module, Open)}
+def choice_points(network: nn.Module) -> ChoicePoints:
+    """The choice points of a network, in the order of its modules."""
+    modules = network.named_modules(remove_duplicate=False)
+    return {path: module for path, module in modules if isinstance(module, ChoicePoint)}
 
 
 @contextmanager
-def picking(found: Places, picks: Mapping[str, Pick]) -> Iterator[None]:
-    """Opens every place as its name's pick says, for one pass; a value is left out only where that is asked for."""
-    for place in found.values():
-        place.pick = picks.get(place.name, FIRST) if isinstance(place, DropPath | Dropout) else picks[place.name]
+def selecting(points: ChoicePoints, selections: Mapping[str, Selection]) -> Iterator[None]:
+    """Sets every point to its name's selection, for one pass; a value is left out only where that is asked for."""
+    for point in points.values():
+        optional = isinstance(point, DropPath | Dropout)
+        point.selection = selections.get(point.name, FIRST) if optional else selections[point.name]
     try:
         yield
     finally:
-        for place in found.values():
-            place.pick = FIRST
+        for point in points.values():
+            point.selection = FIRST
 
 
-def keep_running(found: Places, options: Mapping[str, Collection[int]]) -> None:
-    """Lets only these options run at the places of each name; a place of another name is left as it is."""
-    for place in found.values():
-        if place.name in options:
-            place.running = frozenset(options[place.name])
+def keep_running(points: ChoicePoints, options: Mapping[str, Collection[int]]) -> None:
+    """Lets only these options run at the points of each name; a point of another name is left as it is."""
+    for point in points.values():
+        if point.name in options:
+            point.running = frozenset(options[point.name])

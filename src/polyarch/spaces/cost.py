@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from polyarch.errors import PolyarchError
-from polyarch.spaces.choice import DropPath, Places, picking, places
+from polyarch.spaces.choice import ChoicePoints, DropPath, choice_points, selecting
 
 if TYPE_CHECKING:
     from polyarch.data.task import TaskShape
@@ -114,42 +114,42 @@ Owner = tuple[str, int] | None
 
 
 def choice_costs(make: Callable[[], nn.Module], space: Space, shape: TaskShape) -> CostTable:
-    """The table of a network with open places, by one pass in which every option runs.
+    """The table of a network with choice points, by one pass in which every option runs.
 
     `make` is called for the meta device, so that weights take no memory.
     """
     with torch.device("meta"):
         network = make()
-    found = places(network)
+    points = choice_points(network)
     owners: dict[Tensor, set[Owner]] = {}
     for name, parameter in network.named_parameters(remove_duplicate=False):
-        owners.setdefault(parameter, set()).add(_owner(name, found))
-    nested = any(_owner(path, found) for path, place in found.items() if not isinstance(place, DropPath))
+        owners.setdefault(parameter, set()).add(_owner(name, points))
+    nested = any(_owner(path, points) for path, point in points.items() if not isinstance(point, DropPath))
     if nested or any(len(several) > 1 for several in owners.values()):
         raise PolyarchError(
             "a Choice is inside an option of another, or two options share weights, so costs do not add up; "
             "count one network at a time"
         )
     everything = {d.name: torch.ones(len(d), 1, 1, device=_device(network)) for d in space.mixing}
-    with picking(found, everything):
+    with selecting(points, everything):
         macs = _macs(network, shape.input)
     sizes = {name: p.numel() for name, p in network.named_parameters() if not name.startswith(AUXILIARY)}
     options = {d.name: [[0, 0] for _ in d.options] for d in space.mixing}
     base = [0, 0]
     for part, counts in enumerate((sizes, macs)):
         for name, count in counts.items():
-            owner = _owner(name, found)
+            owner = _owner(name, points)
             (base if owner is None else options[owner[0]][owner[1]])[part] += count
     return CostTable(Cost(*base), {name: [Cost(*each) for each in rows] for name, rows in options.items()})
 
 
-def _owner(name: str, found: Places) -> Owner:
-    """Of a parameter, layer or place, by its path, which leads through PLACE.options.K."""
+def _owner(name: str, points: ChoicePoints) -> Owner:
+    """Of a parameter, layer or choice point, by its path, which leads through POINT.options.K."""
     parts = name.split(".")
     for k, part in enumerate(parts):
         path = ".".join(parts[:k])
-        if part == "options" and path in found:
-            return found[path].name, int(parts[k + 1])
+        if part == "options" and path in points:
+            return points[path].name, int(parts[k + 1])
     return None
 
 

@@ -19,12 +19,13 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError, unknown
 from polyarch.settings import at_least, positive
-from polyarch.spaces.base import Space, one_hot
+from polyarch.spaces.base import Space
 from polyarch.spaces.choice import Choice, Dropout, DropPath, total
 from polyarch.spaces.cost import CostTable, choice_costs
 from polyarch.spaces.darts_operations import (
@@ -36,8 +37,9 @@ from polyarch.spaces.darts_operations import (
     relu_conv_norm,
 )
 from polyarch.spaces.graph import Edge, Graph, Node
-from polyarch.spaces.kits import Batched, Kit, Plain
-from polyarch.spaces.supernets import Folded, chosen_module, sparse_picks
+from polyarch.spaces.layer_factories import BatchedLayers, LayerFactory, PlainLayers
+from polyarch.spaces.supernets import Folded, chosen_module, sparse_selections
+from polyarch.spaces.views import one_hot
 
 DARTS_OPERATIONS = ",".join(OPERATIONS)
 PARSEC_OPERATIONS = ",".join(name for name in OPERATIONS if name != "none")
@@ -49,7 +51,7 @@ INPUTS = 2
 EDGES = tuple((node, source) for node in range(NODES) for source in range(node + INPUTS))
 CONCAT = [node + INPUTS for node in range(NODES)]
 SKIP_DROPOUT = "skip-dropout"
-"""Names the places where a supernet's skips may pass through dropout (`Supernet.outputs`)."""
+"""Names the choice points where a supernet's skips may pass through dropout (`Supernet.outputs`)."""
 EXAMPLE = (
     "Genotype(normal=[('sep_conv_3x3', 1), ('skip_connect', 0), ...], normal_concat=[2, 3, 4, 5], reduce=[...], "
     "reduce_concat=[2, 3, 4, 5]), with 8 pairs a cell"
@@ -126,8 +128,9 @@ class Darts(Space):
         source, kept = divmod(option, len(self._kept))
         return ((cell * len(EDGES) + EDGES.index((node, source)), self._listed.index(self._kept[kept])),)
 
+    @override
     def mix(self, choices: Tensor) -> tuple[Tensor, ...]:
-        """See `Space.mix`: all options of a node's edges at once, since methods call it in every step."""
+        """All options of a node's edges at once, since methods call it in every step."""
         source, kept = choices // len(self._kept), choices % len(self._kept)
         option = kept + (kept >= self._none)
         numbers = (source * len(self._listed) + option).unflatten(1, (len(CELLS), NODES, SLOTS))
@@ -206,38 +209,38 @@ class Darts(Space):
         """The same cells as DARTS trains them from scratch, in as many layers and channels as set."""
         return replace(self, network="evaluation")
 
+    @override
     def supernet(self, shape: TaskShape, repeats: int = 1) -> Folded:
-        """See `Space.supernet`."""
-        style = self._style(Batched(repeats))
+        style = self._style(BatchedLayers(repeats))
         return Folded(self, shape, repeats, Network(self, shape, style, lambda spot: self._open(style, spot)))
 
+    @override
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
-        """See `Space.build`."""
-        style, picks = self._style(Plain()), sparse_picks(self, architecture.choices)
+        style, selections = self._style(PlainLayers()), sparse_selections(self, architecture.choices)
 
         def chosen(spot: Spot) -> nn.Module | None:
-            return chosen_module(picks[spot.simplex], lambda option: self._operation(style, spot, option))
+            return chosen_module(selections[spot.simplex], lambda option: self._operation(style, spot, option))
 
         return Network(self, shape, style, chosen)
 
-    def _style(self, kit: Kit) -> Style:
-        return Style(kit, self.network == "search", self.statistics)
+    def _style(self, factory: LayerFactory) -> Style:
+        return Style(factory, self.network == "search", self.statistics)
 
     def _open(self, style: Style, spot: Spot) -> Choice:
         return Choice(spot.simplex, {name: self._operation(style, spot, k) for k, name in enumerate(self._listed)})
 
     def _operation(self, style: Style, spot: Spot, option: int) -> nn.Module:
         module = operation(style, self._listed[option], spot.channels, spot.stride)
-        if isinstance(style.kit, Batched) and style.search and isinstance(module, nn.Identity):
+        if isinstance(style.factory, BatchedLayers) and style.search and isinstance(module, nn.Identity):
             return Dropout(SKIP_DROPOUT, salt=spot.number)
         if style.search or isinstance(module, nn.Identity):  # DARTS never drops an identity
             return module
         return nn.Sequential(OrderedDict(operation=module, drop=DropPath(spot.drop_path)))
 
+    @override
     def cost_table(self, shape: TaskShape) -> CostTable:
-        """See `Space.cost_table`."""
         space = self.evaluated()
-        style = space._style(Plain())
+        style = space._style(PlainLayers())
         return choice_costs(lambda: Network(space, shape, style, lambda s: space._open(style, s)), space, shape)
 
     # -- texts ---------------------------------------------------------------------------------------------------------
@@ -356,7 +359,7 @@ def _pairs(cell: str, value: ast.expr) -> list[tuple[str, int]]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The network, from a kit of layers and a function that says what stands on an edge.
+# The network, from a layer factory and a function that says what stands on an edge.
 
 
 @dataclass(frozen=True)
@@ -381,7 +384,7 @@ class Spot:
 
     @property
     def drop_path(self) -> str:
-        """The place that training may leave out."""
+        """The choice point that training may leave out."""
         return f"drop.{self.layer}.{self.edge}"
 
 
@@ -395,7 +398,7 @@ class Cell(nn.Module):
     def __init__(self, style: Style, before: nn.Module, last: nn.Module, edges: Mapping[str, nn.Module]) -> None:
         """Takes over what prepares the two inputs, and what stands on each edge."""
         super().__init__()
-        self.kit = style.kit
+        self.factory = style.factory
         self.prepare = nn.ModuleList([before, last])
         self.edges = nn.ModuleDict(edges)
 
@@ -407,7 +410,7 @@ class Cell(nn.Module):
             value = total([self.edges[name](x) for name, x in names.items() if name in self.edges])
             assert value is not None
             values.append(value)
-        return self.kit.cat(values[INPUTS:])
+        return self.factory.cat(values[INPUTS:])
 
 
 class Network(nn.Module):
@@ -416,12 +419,12 @@ class Network(nn.Module):
     def __init__(self, space: Darts, shape: TaskShape, style: Style, edge: EdgeMaker) -> None:
         """Makes every layer."""
         super().__init__()
-        kit, channels = style.kit, space.channels
+        factory, channels = style.factory, space.channels
         reductions = (space.layers // 3, 2 * space.layers // 3)
         before = last = 3 * channels
         halved = False  # whether the cell before was a reduction, so that its inputs differ in size
-        stem = kit.conv(shape.input[0], last, 3, padding=1)
-        self.stem = nn.Sequential(OrderedDict(conv=stem, norm=kit.norm(last)))
+        stem = factory.conv(shape.input[0], last, 3, padding=1)
+        self.stem = nn.Sequential(OrderedDict(conv=stem, norm=factory.norm(last)))
         self.cells = nn.ModuleList()
         self.auxiliary: Auxiliary | None = None
         self.auxiliary_after = reductions[-1]
@@ -435,8 +438,8 @@ class Network(nn.Module):
             )
             before, last, halved = last, NODES * channels, reduces
             if layer == self.auxiliary_after and not style.search:
-                self.auxiliary = Auxiliary(kit, last, shape.outputs)
-        self.head = kit.linear(last, shape.outputs)
+                self.auxiliary = Auxiliary(factory, last, shape.outputs)
+        self.head = factory.linear(last, shape.outputs)
 
     def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """[batch, channels, height, width] -> [batch, outputs]; in training with what the auxiliary tower says."""

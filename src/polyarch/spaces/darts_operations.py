@@ -1,4 +1,4 @@
-"""The operations that may stand on an edge of a DARTS cell, and the layers around them, made from a kit."""
+"""The operations that may stand on an edge of a DARTS cell, and the layers around them, made from a layer factory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from polyarch.spaces.kits import Kit
+from polyarch.spaces.layer_factories import LayerFactory
 from polyarch.spaces.layers import Statistics
 
 OPERATIONS = (
@@ -25,13 +25,13 @@ class Style:
     Those of a `search` have batch norm without scale and shift, and one after every pooling.
     """
 
-    kit: Kit
+    factory: LayerFactory
     search: bool
     statistics: Statistics
 
     def norm(self, channels: int) -> nn.Module:
         """A batch norm in a cell."""
-        return self.kit.norm(channels, affine=not self.search, statistics=self.statistics)
+        return self.factory.norm(channels, affine=not self.search, statistics=self.statistics)
 
 
 def operation(style: Style, name: str, channels: int, stride: int) -> nn.Module:
@@ -58,10 +58,10 @@ def _pooled(style: Style, channels: int, pool: nn.Module) -> nn.Module:
 def _separable(style: Style, channels: int, kernel: int, stride: int, dilation: int = 1) -> nn.Sequential:
     """ReLU, a convolution of each channel by itself, one across channels, batch norm."""
     padding = dilation * (kernel // 2)
-    depthwise = style.kit.conv(
+    depthwise = style.factory.conv(
         channels, channels, kernel, stride=stride, padding=padding, dilation=dilation, groups=channels
     )
-    pointwise = style.kit.conv(channels, channels, 1)
+    pointwise = style.factory.conv(channels, channels, 1)
     return nn.Sequential(
         OrderedDict(relu=nn.ReLU(), depthwise=depthwise, pointwise=pointwise, norm=style.norm(channels))
     )
@@ -69,7 +69,9 @@ def _separable(style: Style, channels: int, kernel: int, stride: int, dilation: 
 
 def relu_conv_norm(style: Style, inputs: int, outputs: int) -> nn.Sequential:
     """ReLU, a 1x1 convolution, batch norm: what brings a cell's input to its channels."""
-    return nn.Sequential(OrderedDict(relu=nn.ReLU(), conv=style.kit.conv(inputs, outputs, 1), norm=style.norm(outputs)))
+    return nn.Sequential(
+        OrderedDict(relu=nn.ReLU(), conv=style.factory.conv(inputs, outputs, 1), norm=style.norm(outputs))
+    )
 
 
 class Zero(nn.Module):
@@ -93,8 +95,8 @@ class FactorizedReduce(nn.Module):
         super().__init__()
         self.channels = outputs // 2
         self.relu = nn.ReLU()
-        self.even = style.kit.conv(inputs, outputs // 2, 1, stride=2)
-        self.odd = style.kit.conv(inputs, outputs // 2, 1, stride=2)
+        self.even = style.factory.conv(inputs, outputs // 2, 1, stride=2)
+        self.odd = style.factory.conv(inputs, outputs // 2, 1, stride=2)
         self.norm = style.norm(outputs)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -113,16 +115,16 @@ class FactorizedReduce(nn.Module):
 class Auxiliary(nn.Module):
     """A second classifier on the features of a middle layer, for training alone."""
 
-    def __init__(self, kit: Kit, channels: int, outputs: int) -> None:
+    def __init__(self, factory: LayerFactory, channels: int, outputs: int) -> None:
         """Two convolutions and a linear layer."""
         super().__init__()
         self.features = nn.Sequential(
             OrderedDict(
-                conv1=kit.conv(channels, 128, 1), norm1=kit.norm(128), relu1=nn.ReLU(),
-                conv2=kit.conv(128, 768, 2), norm2=kit.norm(768), relu2=nn.ReLU(),
+                conv1=factory.conv(channels, 128, 1), norm1=factory.norm(128), relu1=nn.ReLU(),
+                conv2=factory.conv(128, 768, 2), norm2=factory.norm(768), relu2=nn.ReLU(),
             )
         )  # fmt: skip
-        self.head = kit.linear(768, outputs)
+        self.head = factory.linear(768, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         """[batch, channels, height, width] -> [batch, outputs]."""

@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import override
 
 from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
 from polyarch.distributions.base import Distribution
 from polyarch.errors import PolyarchError
 from polyarch.settings import at_least
-from polyarch.spaces.base import All, Hard, PerExample, Space, Supernet, View
-from polyarch.spaces.layers import BatchNorm, Conv2d, Linear
+from polyarch.spaces.base import Space, Supernet
+from polyarch.spaces.layer_factories import BatchedLayers, LayerFactory, PlainLayers
+from polyarch.spaces.layers import BatchNorm
+from polyarch.spaces.views import All, Dense, PerExample, Sparse, View
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,15 +81,14 @@ class ResidualDepth(Space):
         conv = self.convolutional(shape)
         return replace(self, block="conv" if conv else "linear", width=self.width or (64 if conv else 20))
 
+    @override
     def supernet(self, shape: TaskShape, repeats: int = 1) -> DepthSupernet:
-        """See `Space.supernet`."""
         return DepthSupernet(self, shape, repeats)
 
+    @override
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
-        """See `Space.build`."""
-        space, depth = self.sized(shape), architecture.choices[0]
-        body = _conv_network if space.block == "conv" else _linear_network
-        return body(space, depth, shape)
+        stem, blocks, head = _network(self.sized(shape), architecture.choices[0], shape, PlainLayers())
+        return nn.Sequential(_named(stem=stem, blocks=blocks, head=head))
 
     def pruned(self, architecture: Architecture) -> ResidualDepth:
         """The space that ends at an architecture's depth."""
@@ -94,7 +96,7 @@ class ResidualDepth(Space):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One network, written plainly: what a user gets.
+# The network, from a layer factory: one of a given depth, or that of all depths for any number of repeats.
 
 
 class Residual(nn.Sequential):
@@ -105,194 +107,108 @@ class Residual(nn.Sequential):
         return x + super().forward(x)
 
 
+Parts = tuple[nn.Sequential, nn.Sequential, nn.Sequential]
+"""The stem f_0, the blocks f_1, f_2, ..., and the head f_{D+1}."""
+
+
+def _network(space: ResidualDepth, depth: int, shape: TaskShape, factory: LayerFactory) -> Parts:
+    """The network of a depth; the space is `sized`."""
+    made = _conv_network if space.block == "conv" else _linear_network
+    return made(space, depth, shape, factory)
+
+
 def _named(**layers: nn.Module) -> OrderedDict[str, nn.Module]:
     return OrderedDict(layers)
 
 
-def _linear_block(width: int) -> Residual:
-    return Residual(_named(linear=nn.Linear(width, width), relu=nn.ReLU(), norm=nn.BatchNorm1d(width)))
+def _linear_block(factory: LayerFactory, width: int, norm: nn.Module) -> Residual:
+    """Linear, ReLU, batch norm."""
+    return Residual(_named(linear=factory.vector_linear(width, width), relu=nn.ReLU(), norm=norm))
 
 
-def _conv_block(width: int) -> Residual:
+def _conv_block(factory: LayerFactory, width: int) -> Residual:
+    """Pre-activation bottleneck: batch norm, ReLU, convolution, three times."""
     inner = width // 2
     layers = _named(
-        norm1=nn.BatchNorm2d(width), relu1=nn.ReLU(), conv1=nn.Conv2d(width, inner, 1),
-        norm2=nn.BatchNorm2d(inner), relu2=nn.ReLU(), conv2=nn.Conv2d(inner, inner, 3, padding=1),
-        norm3=nn.BatchNorm2d(inner), relu3=nn.ReLU(), conv3=nn.Conv2d(inner, width, 1),
+        norm1=factory.norm(width), relu1=nn.ReLU(), conv1=factory.conv(width, inner, 1, bias=True),
+        norm2=factory.norm(inner), relu2=nn.ReLU(), conv2=factory.conv(inner, inner, 3, padding=1, bias=True),
+        norm3=factory.norm(inner), relu3=nn.ReLU(), conv3=factory.conv(inner, width, 1, bias=True),
     )  # fmt: skip
     return Residual(layers)
 
 
-def _linear_network(space: ResidualDepth, depth: int, shape: TaskShape) -> nn.Sequential:
-    features = torch.Size(shape.input).numel()
-    stem = nn.Sequential(_named(flatten=nn.Flatten(), linear=nn.Linear(features, space.width)))
-    blocks = nn.Sequential(*(_linear_block(space.width) for _ in range(depth)))
-    head = nn.Sequential(_named(output=nn.Linear(space.width, shape.outputs)))
-    return nn.Sequential(_named(stem=stem, blocks=blocks, head=head))
+def _linear_network(space: ResidualDepth, depth: int, shape: TaskShape, factory: LayerFactory) -> Parts:
+    """For vectors: f_0 and f_{D+1} are linear layers."""
+    width, features = space.width, torch.Size(shape.input).numel()
+    stem = nn.Sequential(_named(flatten=factory.to_vectors(), linear=factory.vector_linear(features, width)))
+    blocks = nn.Sequential(*(_linear_block(factory, width, factory.vector_norm(width)) for _ in range(depth)))
+    head = nn.Sequential(_named(pool=nn.Identity(), output=factory.vector_linear(width, shape.outputs)))
+    return stem, blocks, head
 
 
-def _conv_network(space: ResidualDepth, depth: int, shape: TaskShape) -> nn.Sequential:
-    convolution = nn.Conv2d(shape.input[0], space.width, space.stem_kernel)
+def _conv_network(space: ResidualDepth, depth: int, shape: TaskShape, factory: LayerFactory) -> Parts:
+    """For images: f_0 is an unpadded convolution and pooling, f_{D+1} pooling, a linear block and a linear layer."""
+    width = space.width
+    convolution = factory.conv(shape.input[0], width, space.stem_kernel, bias=True)
     stem = nn.Sequential(_named(conv=convolution, pool=nn.AvgPool2d(2)))
-    blocks = nn.Sequential(*(_conv_block(space.width) for _ in range(depth)))
-    pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    output = nn.Linear(space.width, shape.outputs)
-    head = nn.Sequential(_named(pool=pool, residual=_linear_block(space.width), output=output))
-    return nn.Sequential(_named(stem=stem, blocks=blocks, head=head))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# All depths at once, for any number of repeats. Parameters have the names of the plain network's.
-
-
-class LinearStem(nn.Module):
-    """f_0 for vectors: [repeats, batch, ...] -> [repeats, width, batch]."""
-
-    def __init__(self, repeats: int, inputs: int, width: int) -> None:
-        """A linear layer."""
-        super().__init__()
-        self.linear = Linear(repeats, inputs, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Flattens each input."""
-        return self.linear(x.flatten(2).transpose(1, 2))
-
-
-class ConvStem(nn.Module):
-    """f_0 for images: [repeats, batch, channels, h, w] -> [batch, repeats * width, h', w']."""
-
-    def __init__(self, repeats: int, channels: int, width: int, kernel: int) -> None:
-        """A convolution without padding, then pooling."""
-        super().__init__()
-        self.conv = Conv2d(repeats, channels, width, kernel)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Folds repeats into channels."""
-        return F.avg_pool2d(self.conv(x.transpose(0, 1).flatten(1, 2)), 2)
-
-
-class LinearBlock(nn.Module):
-    """f_i on [repeats, width, batch]; the caller adds the input."""
-
-    def __init__(self, repeats: int, width: int) -> None:
-        """Linear, ReLU, batch norm."""
-        super().__init__()
-        self.linear = Linear(repeats, width, width)
-        self.norm = BatchNorm(repeats, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[repeats, width, batch] -> the same."""
-        return self.norm(F.relu(self.linear(x)))
-
-
-class ConvBlock(nn.Module):
-    """f_i on [batch, repeats * width, h, w]; the caller adds the input."""
-
-    def __init__(self, repeats: int, width: int) -> None:
-        """Pre-activation bottleneck: batch norm, ReLU, convolution, three times."""
-        super().__init__()
-        inner = width // 2
-        self.norm1, self.conv1 = BatchNorm(repeats, width), Conv2d(repeats, width, inner, 1)
-        self.norm2, self.conv2 = BatchNorm(repeats, inner), Conv2d(repeats, inner, inner, 3, padding=1)
-        self.norm3, self.conv3 = BatchNorm(repeats, inner), Conv2d(repeats, inner, width, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[batch, repeats * width, h, w] -> the same."""
-        x = self.conv1(F.relu(self.norm1(x)))
-        x = self.conv2(F.relu(self.norm2(x)))
-        return self.conv3(F.relu(self.norm3(x)))
-
-
-class LinearHead(nn.Module):
-    """f_{D+1} for vectors: a linear layer."""
-
-    def __init__(self, repeats: int, width: int, outputs: int) -> None:
-        """Knows nothing of depth."""
-        super().__init__()
-        self.output = Linear(repeats, width, outputs)
-
-    def features(self, a: Tensor) -> Tensor:
-        """What is read of an activation: [repeats, width, batch]."""
-        return a
-
-    def one_depth(self, features: Tensor, depth: int) -> Tensor:
-        """[repeats, width, batch] -> [repeats, outputs, batch]."""
-        return self.output(features)
-
-    def all_depths(self, features: Tensor, depths: int) -> Tensor:
-        """[repeats, width, depths * batch] -> [repeats, outputs, depths * batch]."""
-        return self.output(features)
-
-
-class ConvHead(nn.Module):
-    """f_{D+1} for images: global average pooling, one fully connected residual block, a linear layer."""
-
-    def __init__(self, repeats: int, width: int, outputs: int, depths: int, shared_statistics: bool) -> None:
-        """The block's batch norm normalises every depth by itself."""
-        super().__init__()
-        self.repeats = repeats
-        self.residual = LinearBlock(repeats, width)
-        self.residual.norm = BatchNorm(repeats, width, depths, shared_statistics)
-        self.output = Linear(repeats, width, outputs)
-
-    def features(self, a: Tensor) -> Tensor:
-        """What is read of an activation, pooled: [repeats, width, batch]."""
-        return a.mean((2, 3)).unflatten(1, (self.repeats, -1)).permute(1, 2, 0)
-
-    def one_depth(self, features: Tensor, depth: int) -> Tensor:
-        """[repeats, width, batch] -> [repeats, outputs, batch]."""
-        hidden = F.relu(self.residual.linear(features))
-        return self.output(features + self.residual.norm.option(hidden, depth))
-
-    def all_depths(self, features: Tensor, depths: int) -> Tensor:
-        """[repeats, width, depths * batch] -> [repeats, outputs, depths * batch]."""
-        hidden = F.relu(self.residual.linear(features)).unflatten(-1, (depths, -1))
-        return self.output(features + self.residual.norm.all_options(hidden).flatten(2))
+    blocks = nn.Sequential(*(_conv_block(factory, width) for _ in range(depth)))
+    pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), factory.to_vectors())
+    output = factory.vector_linear(width, shape.outputs)
+    norm = factory.vector_norm(width, depth + 1, space.head_statistics == "shared")
+    head = nn.Sequential(_named(pool=pool, residual=_linear_block(factory, width, norm), output=output))
+    return stem, blocks, head
 
 
 class DepthSupernet(Supernet):
-    """Weights of all depths; the output block answers for all of them in one batched call."""
+    """Weights of all depths, under the plain network's names; the head answers for all of them in one batched call."""
 
-    views: ClassVar[frozenset[type]] = frozenset({Hard, PerExample, All})
+    views: ClassVar[frozenset[type]] = frozenset({Sparse, Dense, PerExample, All})
     space: ResidualDepth
 
     def __init__(self, space: ResidualDepth, shape: TaskShape, repeats: int) -> None:
-        """Makes room for the weights; `reset` draws them."""
+        """Makes room for the weights; `reset_parameters` draws them."""
         super().__init__()
-        space = space.sized(shape)
-        self.space, self.shape, self.repeats = space, shape, repeats
+        self.space, self.shape, self.repeats = space.sized(shape), shape, repeats
         self.depths = space.max_depth + 1
-        if space.block == "conv":
-            self.stem: nn.Module = ConvStem(repeats, shape.input[0], space.width, space.stem_kernel)
-            self.blocks = nn.ModuleList(ConvBlock(repeats, space.width) for _ in range(space.max_depth))
-            shared = space.head_statistics == "shared"
-            self.head: ConvHead | LinearHead = ConvHead(repeats, space.width, shape.outputs, self.depths, shared)
-        else:
-            self.stem = LinearStem(repeats, torch.Size(shape.input).numel(), space.width)
-            self.blocks = nn.ModuleList(LinearBlock(repeats, space.width) for _ in range(space.max_depth))
-            self.head = LinearHead(repeats, space.width, shape.outputs)
+        self.stem, self.blocks, self.head = _network(self.space, space.max_depth, shape, BatchedLayers(repeats))
+        self._head_norms = [module for module in self.head.modules() if isinstance(module, BatchNorm)]
 
+    @override
     def forward(self, x: Tensor, view: View) -> Tensor:
-        """See `Supernet.forward`."""
         if isinstance(view, All):
             return self._all_depths(x)
-        if isinstance(view, Hard):
-            if isinstance(view.choices, tuple):
-                return self._one_depth(x, view.choices[0])
+        if isinstance(view, Sparse):
+            return self._one_depth(x, view.choices[0])
+        if isinstance(view, Dense):
             return self._chosen(x, view.choices.unsqueeze(1))
         if isinstance(view, PerExample):
             return self._chosen(x, view.choices)
-        raise PolyarchError("the depth space has no soft mixture of depths; run it under All and mix the answers")
+        raise PolyarchError(
+            f"the depth space does not run under {type(view).__name__}; run it under All and mix the answers"
+        )
 
     def _one_depth(self, x: Tensor, depth: int) -> Tensor:
         *_, last = self._activations(x, depth)
-        return self.head.one_depth(self.head.features(last), depth).transpose(1, 2)
+        return self._answers(self._pooled(last), depth).transpose(1, 2)
 
     def _all_depths(self, x: Tensor) -> Tensor:
         """[repeats, batch, ...] -> [repeats, depths, batch, outputs]."""
-        # One matrix [repeats, width, depths * batch]: the output block sees depths as more examples.
-        features = torch.cat([self.head.features(a) for a in self._activations(x, self.depths - 1)], -1)
-        return self.head.all_depths(features, self.depths).unflatten(-1, (self.depths, -1)).permute(0, 2, 3, 1)
+        # One matrix [repeats, width, depths * batch]: the head sees depths as more examples.
+        features = torch.cat([self._pooled(a) for a in self._activations(x, self.depths - 1)], -1)
+        return self._answers(features, None).unflatten(-1, (self.depths, -1)).permute(0, 2, 3, 1)
+
+    def _pooled(self, a: Tensor) -> Tensor:
+        """What the head reads of an activation: [repeats, width, batch]."""
+        pooled: Tensor = self.head[0](a)
+        return pooled
+
+    def _answers(self, pooled: Tensor, depth: int | None) -> Tensor:
+        """What the rest of the head makes of one depth's features, or of all depths' side by side."""
+        for norm in self._head_norms:
+            norm.at = depth
+        for layer in islice(self.head, 1, None):
+            pooled = layer(pooled)
+        return pooled
 
     def _chosen(self, x: Tensor, choices: Tensor) -> Tensor:
         """The answers of chosen depths: choices are [repeats, batch or 1, 1]."""
@@ -302,14 +218,14 @@ class DepthSupernet(Supernet):
 
     def _activations(self, x: Tensor, depth: int) -> Iterable[Tensor]:
         """a_0 ... a_depth, each handed on as soon as it is there."""
-        a = self.stem(x)
+        a = self.stem(x.transpose(0, 1).flatten(1, 2))
         yield a
-        for block in self.blocks[:depth]:
-            a = a + block(a)
+        for block in islice(self.blocks, depth):
+            a = block(a)
             yield a
 
+    @override
     def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
-        """See `Supernet.member_state`."""
         own = self.state_dict()
         with torch.device("meta"):
             wanted = self.space.build(architecture, self.shape).state_dict()

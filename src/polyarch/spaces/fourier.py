@@ -15,14 +15,16 @@ from typing import ClassVar, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import override
 
 from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
 from polyarch.distributions.base import Distribution
 from polyarch.errors import PolyarchError
 from polyarch.settings import at_least
-from polyarch.spaces.base import All, Hard, PerExample, Soft, Space, Supernet, View, one_hot
+from polyarch.spaces.base import Space, Supernet
 from polyarch.spaces.depth import prune
+from polyarch.spaces.views import All, Dense, PerExample, Soft, Sparse, View, one_hot
 
 Columns = Literal["separate", "joint"]
 
@@ -69,12 +71,12 @@ class Fourier(Space):
                 f"the space 'fourier' needs inputs of one number, shape (1,), not {shape.input}; try --data fourier"
             )
 
+    @override
     def supernet(self, shape: TaskShape, repeats: int = 1) -> FourierSupernet:
-        """See `Space.supernet`."""
         return FourierSupernet(self, shape, repeats)
 
+    @override
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
-        """See `Space.build`."""
         [degree] = architecture.choices
         linear = nn.Linear(self.width(degree), shape.outputs, bias=False)
         return nn.Sequential(OrderedDict(features=Features(degree, self.columns), linear=linear))
@@ -110,33 +112,37 @@ class Features(nn.Module):
 class FourierSupernet(Supernet):
     """Weights of all features; the network of degree d uses those up to degree d."""
 
-    views: ClassVar[frozenset[type]] = frozenset({Hard, PerExample, Soft, All})
+    views: ClassVar[frozenset[type]] = frozenset({Sparse, Dense, PerExample, Soft, All})
     space: Fourier
 
     def __init__(self, space: Fourier, shape: TaskShape, repeats: int) -> None:
-        """Makes room for the weights; `reset` draws them."""
+        """Makes room for the weights; `reset_parameters` draws them."""
         super().__init__()
         self.space, self.shape, self.repeats = space, shape, repeats
         self.weight = nn.Parameter(torch.zeros(repeats, shape.outputs, space.width(space.max_degree)))
 
-    def draw(self, generators: Sequence[torch.Generator]) -> None:
-        """Fresh weights, one generator a repeat: a linear layer's on all features, as in the released code."""
+    @override
+    def reset_parameters(self, generators: Sequence[torch.Generator]) -> None:
+        """Fresh weights, one generator per repeat: a linear layer's on all features, as in the released code."""
         bound = 1 / math.sqrt(self.weight.shape[-1])
         with torch.no_grad():
             for row, generator in zip(self.weight, generators, strict=True):
                 row.copy_(torch.empty(row.shape).uniform_(-bound, bound, generator=generator))
 
+    @override
     def forward(self, x: Tensor, view: View) -> Tensor:
-        """See `Supernet.forward`. Under `Soft` the answers of all degrees are mixed."""
+        """Under `Soft` the answers of all degrees are mixed."""
         if isinstance(view, All):
             return self._every_degree(x)
         if isinstance(view, Soft):
             return self._mixed(x, view.weights[0].unsqueeze(1))
         if isinstance(view, PerExample):
             return self._mixed(x, one_hot(view.choices.squeeze(-1), self.space.max_degree + 1))
-        if isinstance(view.choices, tuple):
+        if isinstance(view, Sparse):
             return self._one_degree(x, view.choices[0])
-        return self._mixed(x, one_hot(view.choices, self.space.max_degree + 1))
+        if isinstance(view, Dense):
+            return self._mixed(x, one_hot(view.choices, self.space.max_degree + 1))
+        raise PolyarchError(f"the space 'fourier' does not run under {type(view).__name__}")
 
     def _one_degree(self, x: Tensor, degree: int) -> Tensor:
         weight = self.weight[..., : self.space.width(degree)]
@@ -157,8 +163,8 @@ class FourierSupernet(Supernet):
     def _features(self, x: Tensor) -> Tensor:
         return features(x, self.space.max_degree, self.space.columns)
 
+    @override
     def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
-        """See `Supernet.member_state`."""
         return {"linear.weight": self.weight[repeat, :, : self.space.width(architecture.choices[0])]}
 
     def nested_members(self, architecture: Architecture, belief: Distribution) -> tuple[FourierSupernet, Tensor]:

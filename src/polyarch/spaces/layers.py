@@ -9,17 +9,29 @@ network cost about 2.5 times one (docs/concepts.md has the figures); through `to
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import override
 
 from polyarch import distributed
 
 Statistics = Literal["running", "batch"]
 """What batch norm normalises by in evaluation mode."""
+
+
+class ResetsParameters(ABC):
+    """A layer that draws its first weights when its supernet does."""
+
+    # No protocol: torch.nn's own layers have a method of this name, which takes no generators.
+
+    @abstractmethod
+    def reset_parameters(self, generators: Sequence[torch.Generator]) -> None:
+        """Draws fresh weights, one generator per repeat."""
 
 
 def _draw_uniform(parameter: Tensor, fan_in: int, generators: Sequence[torch.Generator]) -> None:
@@ -30,17 +42,17 @@ def _draw_uniform(parameter: Tensor, fan_in: int, generators: Sequence[torch.Gen
             row.copy_(torch.empty(row.shape).uniform_(-bound, bound, generator=generator))
 
 
-class Linear(nn.Module):
+class Linear(nn.Module, ResetsParameters):
     """y = W x + b for every repeat: [repeats, inputs, batch] -> [repeats, outputs, batch]."""
 
     def __init__(self, repeats: int, inputs: int, outputs: int) -> None:
-        """Makes room for the parameters; `draw` fills them."""
+        """Makes room for the parameters; `reset_parameters` fills them."""
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(repeats, outputs, inputs))
         self.bias = nn.Parameter(torch.zeros(repeats, outputs))
 
-    def draw(self, generators: Sequence[torch.Generator]) -> None:
-        """Fresh weights, one generator a repeat."""
+    @override
+    def reset_parameters(self, generators: Sequence[torch.Generator]) -> None:
         _draw_uniform(self.weight, self.weight.shape[-1], generators)
         _draw_uniform(self.bias, self.weight.shape[-1], generators)
 
@@ -49,7 +61,7 @@ class Linear(nn.Module):
         return torch.baddbmm(self.bias.unsqueeze(-1), self.weight, x)
 
 
-class Conv2d(nn.Module):
+class Conv2d(nn.Module, ResetsParameters):
     """A convolution for every repeat: [batch, repeats * inputs, h, w] -> [batch, repeats * outputs, h', w']."""
 
     def __init__(
@@ -65,14 +77,14 @@ class Conv2d(nn.Module):
         groups: int = 1,
         bias: bool = True,
     ) -> None:
-        """Makes room for the parameters; `draw` fills them."""
+        """Makes room for the parameters; `reset_parameters` fills them."""
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(repeats, outputs, inputs // groups, kernel, kernel))
         self.bias = nn.Parameter(torch.zeros(repeats, outputs)) if bias else None
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
 
-    def draw(self, generators: Sequence[torch.Generator]) -> None:
-        """Fresh weights, one generator a repeat."""
+    @override
+    def reset_parameters(self, generators: Sequence[torch.Generator]) -> None:
         fan_in = self.weight[0, 0].numel()
         _draw_uniform(self.weight, fan_in, generators)
         if self.bias is not None:
@@ -91,17 +103,17 @@ class Conv2d(nn.Module):
         )
 
 
-class FoldedLinear(nn.Module):
+class FoldedLinear(nn.Module, ResetsParameters):
     """A linear layer with repeats folded: [batch, repeats * inputs] -> [batch, repeats * outputs]."""
 
     def __init__(self, repeats: int, inputs: int, outputs: int) -> None:
-        """Makes room for the parameters; `draw` fills them."""
+        """Makes room for the parameters; `reset_parameters` fills them."""
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(repeats, outputs, inputs))
         self.bias = nn.Parameter(torch.zeros(repeats, outputs))
 
-    def draw(self, generators: Sequence[torch.Generator]) -> None:
-        """Fresh weights, one generator a repeat."""
+    @override
+    def reset_parameters(self, generators: Sequence[torch.Generator]) -> None:
         _draw_uniform(self.weight, self.weight.shape[-1], generators)
         _draw_uniform(self.bias, self.weight.shape[-1], generators)
 
@@ -111,11 +123,24 @@ class FoldedLinear(nn.Module):
         return torch.baddbmm(self.bias.unsqueeze(1), x, self.weight.transpose(1, 2)).transpose(0, 1).flatten(1)
 
 
+class FeaturesFirst(nn.Module):
+    """From folded inputs to vectors features-first: [batch, repeats * channels, ...] -> [repeats, features, batch]."""
+
+    def __init__(self, repeats: int) -> None:
+        """Keeps how many repeats are folded."""
+        super().__init__()
+        self.repeats = repeats
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Flattens each input of each repeat."""
+        return x.flatten(1).unflatten(1, (self.repeats, -1)).permute(1, 2, 0)
+
+
 class Dropout(nn.Module):
     """Dropout of single features, [batch, repeats * channels, h, w]; every repeat by its own generator."""
 
     generators: Sequence[torch.Generator] = ()
-    """One a repeat. Where there are none for the device, that device's own chance is taken."""
+    """One per repeat. Where there are none for the device, that device's own chance is taken."""
     thinned_by: torch.Generator | None = None
     """Where there is one, the layer drops in any mode, and for all examples the same features: a thinned network."""
 
@@ -138,21 +163,23 @@ class Dropout(nn.Module):
         return x * (drawn >= self.rate) / (1 - self.rate)
 
 
-class BatchNorm(nn.Module):
+class BatchNorm(nn.Module, ResetsParameters):
     """The one batch norm of the library: every repeat's own, alike on one rank and on many.
 
     Training uses batch statistics (of the global batch) and moves the running ones; evaluation uses the running ones,
     or, with `statistics="batch"`, those of the batch: running ones of many architectures are no one's (`recalibrate`
     makes them anew for a network taken out).
-    With `options` > 0 the input has an axis of options, each normalised by its own batch statistics under one shared
-    scale and shift; the running statistics are then kept per option, or, with `shared_statistics`, as one average that
-    all options push in turn (what a plain batch norm called once an option does).
+    With `options` > 0 vectors are of options, each normalised by its own batch statistics under one shared scale and
+    shift; the running statistics are then kept per option, or, with `shared_statistics`, as one average that all
+    options push in turn (what a plain batch norm called once per option does). `at` says of which option vectors are.
     """
 
     momentum = 0.1
     epsilon = 1e-5
     running_mean: Tensor
     running_var: Tensor
+    at: int | None = None
+    """With options, the one that runs; None is all of them, one after the other along the batch."""
 
     def __init__(
         self,
@@ -175,7 +202,8 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(kept))
         self.register_buffer("running_var", torch.ones(kept))
 
-    def draw(self, generators: Sequence[torch.Generator]) -> None:
+    @override
+    def reset_parameters(self, generators: Sequence[torch.Generator]) -> None:
         """Back to scale 1, shift 0; nothing here is random."""
         with torch.no_grad():
             for value, start in (
@@ -190,24 +218,31 @@ class BatchNorm(nn.Module):
     def forward(self, x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
         """Normalises [repeats, channels, batch] or [batch, repeats * channels, h, w].
 
+        With options, vectors alone: [repeats, channels, batch] of one, or [repeats, channels, options * batch] of all.
         Images may have their scale and shift from elsewhere: [repeats * channels], or [batch, repeats * channels] where
         they are every example's own.
         """
+        if self.options:
+            if self.at is not None:
+                return self.option(x, self.at)
+            return self.all_options(x.unflatten(-1, (self.options, -1))).flatten(2)
         if weight is not None and bias is not None and weight.dim() == 2:
             return self._each(x, weight, bias)
         weight, bias = (self.weight, self.bias) if weight is None else (weight, bias)
         if x.dim() == 4:
             return self._normalise(x, self.running_mean, self.running_var, weight, bias)
-        return self._normalise(x.reshape(1, -1, x.shape[-1]), self.running_mean, self.running_var, weight, bias).view(
-            x.shape
-        )
+        return self._vectors(x, self.running_mean, self.running_var)
+
+    def _vectors(self, x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+        """[repeats, channels, batch], by these statistics."""
+        return self._normalise(x.reshape(1, -1, x.shape[-1]), mean, var, self.weight, self.bias).view(x.shape)
 
     def option(self, x: Tensor, option: int) -> Tensor:
         """Normalises [repeats, channels, batch] as one given option does."""
         if self.shared_statistics:
-            return self(x)
+            return self._vectors(x, self.running_mean, self.running_var)
         mean, var = self.running_mean[..., option].clone(), self.running_var[..., option].clone()
-        out = self._normalise(x.reshape(1, -1, x.shape[-1]), mean, var, self.weight, self.bias).view(x.shape)
+        out = self._vectors(x, mean, var)
         if self.training:
             self.running_mean[..., option] = mean
             self.running_var[..., option] = var
@@ -244,17 +279,17 @@ class BatchNorm(nn.Module):
             x = self._normalise(x, mean, var, None, None)
             scale, shift = (each.to(x.dtype)[..., None, None] for each in (scale, shift))
             return torch.addcmul(shift, x, scale)
-        from polyarch.spaces import normalising_cuda
+        from polyarch.spaces import normalising_triton
 
         if not self.training and self.statistics == "running":
-            return normalising_cuda.normalised(x, scale, shift, mean, (var + self.epsilon).rsqrt(), False)
+            return normalising_triton.normalised(x, scale, shift, mean, (var + self.epsilon).rsqrt(), False)
         batch_mean, factor = torch.batch_norm_stats(x.detach(), self.epsilon)
         if self.training:
             count = x.numel() // x.shape[1]
             batch_var = factor.square().reciprocal() - self.epsilon
             mean.lerp_(batch_mean, self.momentum)
             var.lerp_(batch_var * (count / (count - 1)), self.momentum)
-        return normalising_cuda.normalised(x, scale, shift, batch_mean, factor, True)
+        return normalising_triton.normalised(x, scale, shift, batch_mean, factor, True)
 
     def _normalise(
         self,

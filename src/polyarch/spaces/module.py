@@ -13,13 +13,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from typing_extensions import override
 
 from polyarch.architecture import Architecture, Decision
 from polyarch.data.checks import reason
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Space
-from polyarch.spaces.choice import Choice, places
+from polyarch.spaces.choice import Choice, choice_points
 from polyarch.spaces.cost import Cost, CostTable, choice_costs, cost_of
 from polyarch.spaces.supernets import Looped
 
@@ -57,13 +58,13 @@ class ModuleSpace(Space):
         with _apart():
             module = self._fresh()
         found: dict[str, Decision] = {}
-        for place in places(module).values():
-            if not isinstance(place, Choice):
+        for point in choice_points(module).values():
+            if not isinstance(point, Choice):
                 continue
-            decision = Decision(place.name, place.labels)
-            if found.setdefault(place.name, decision) != decision:
+            decision = Decision(point.name, point.labels)
+            if found.setdefault(point.name, decision) != decision:
                 raise PolyarchError(
-                    f"two Choices are called {place.name!r} and have different options; the same name is the same "
+                    f"two Choices are called {point.name!r} and have different options; the same name is the same "
                     "decision: give them the same options in the same order, or two names"
                 )
         if not found:
@@ -76,9 +77,9 @@ class ModuleSpace(Space):
             module = self._fresh().eval()
             if self._fresh() is module:
                 raise PolyarchError(f"{self._told} gives the same module twice; make a new one at every call")
-            for place in set(places(module).values()):
-                if isinstance(place, Choice):
-                    place.register_forward_pre_hook(_check_options, with_kwargs=True)
+            for point in set(choice_points(module).values()):
+                if isinstance(point, Choice):
+                    point.register_forward_pre_hook(_check_options, with_kwargs=True)
             try:
                 output = module(torch.zeros(2, *shape.input))
             except PolyarchError:
@@ -95,8 +96,8 @@ class ModuleSpace(Space):
                 f"[batch, {shape.outputs}]"
             )
 
+    @override
     def supernet(self, shape: TaskShape, repeats: int = 1) -> Looped:
-        """See `Space.supernet`."""
         return Looped(self, shape, repeats, self._fresh)
 
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
@@ -104,13 +105,15 @@ class ModuleSpace(Space):
         options = dict(zip((d.name for d in self.decisions), architecture.choices, strict=True))
         return _settled(self._fresh(), options)
 
+    @override
     def cost(self, architecture: Architecture, shape: TaskShape) -> Cost:
-        """See `Space.cost`; in memory, since what the user writes may read values back."""
+        """In memory, since what the user writes may read values back."""
         with _apart():
             return cost_of(self.build(architecture, shape), shape.input)
 
+    @override
     def cost_table(self, shape: TaskShape) -> CostTable:
-        """See `Space.cost_table`; in memory, like `cost`."""
+        """In memory, like `cost`."""
 
         def make() -> nn.Module:
             with _apart():

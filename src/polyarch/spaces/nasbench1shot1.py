@@ -18,19 +18,21 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.settings import positive
-from polyarch.spaces.base import Space, one_hot
-from polyarch.spaces.choice import Choice, Open
+from polyarch.spaces.base import Space
+from polyarch.spaces.choice import Choice, ChoicePoint
 from polyarch.spaces.cost import CostTable, choice_costs
 from polyarch.spaces.graph import Edge, Graph, Node
-from polyarch.spaces.kits import Batched, Kit, Plain
+from polyarch.spaces.layer_factories import BatchedLayers, LayerFactory, PlainLayers
 from polyarch.spaces.layers import Statistics
 from polyarch.spaces.nasbench101 import INPUT, OPERATIONS, OUTPUT, Graph101
-from polyarch.spaces.supernets import Folded, chosen_module, sparse_picks
+from polyarch.spaces.supernets import Folded, chosen_module, sparse_selections
+from polyarch.spaces.views import one_hot
 
 PARENTS = {1: (1, 2, 2, 2, 2), 2: (1, 1, 2, 2, 3), 3: (1, 1, 1, 2, 2, 2)}
 """How many vertices each takes, by sub-space: those of vertices 1, 2, ..., the output last."""
@@ -111,8 +113,9 @@ class NasBench1Shot1(Space):
         ways = list(self.ways.values())[decision - len(self.nodes)]
         return tuple((decision, parent) for parent in ways[option])
 
+    @override
     def mix(self, choices: Tensor) -> tuple[Tensor, ...]:
-        """See `Space.mix`: all of a vertex at once, since methods call it in every step."""
+        """All of a vertex at once, since methods call it in every step."""
         operations, parents = choices.split([len(self.nodes), len(self.ways)], 1)
         inputs = [
             torch.stack([_has_parent(ways, parent, chosen) for parent in range(vertex)], -1)
@@ -140,20 +143,20 @@ class NasBench1Shot1(Space):
                 f"the space 'nasbench1shot1' needs images [channels, height, width], not inputs of shape {shape.input}"
             )
 
+    @override
     def supernet(self, shape: TaskShape, repeats: int = 1) -> Folded:
-        """See `Space.supernet`."""
-        return Folded(self, shape, repeats, Network(self, shape, self._undecided(Batched(repeats))))
+        return Folded(self, shape, repeats, Network(self, shape, self._undecided(BatchedLayers(repeats))))
 
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
         """A member of the one-shot network, on its own; the benchmark's network is another (see the class)."""
-        return Network(self, shape, Decided(Plain(), sparse_picks(self, architecture.choices)))
+        return Network(self, shape, Decided(PlainLayers(), sparse_selections(self, architecture.choices)))
 
-    def _undecided(self, kit: Kit) -> Undecided:
-        return Undecided(kit, {simplex.name: simplex.options for simplex in self.mixing})
+    def _undecided(self, factory: LayerFactory) -> Undecided:
+        return Undecided(factory, {simplex.name: simplex.options for simplex in self.mixing})
 
+    @override
     def cost_table(self, shape: TaskShape) -> CostTable:
-        """See `Space.cost_table`."""
-        return choice_costs(lambda: Network(self, shape, self._undecided(Plain())), self, shape)
+        return choice_costs(lambda: Network(self, shape, self._undecided(PlainLayers())), self, shape)
 
     # -- texts and graphs ----------------------------------------------------------------------------------------------
 
@@ -257,7 +260,7 @@ def _most_probable(probabilities: Sequence[float]) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What stands at the places that decisions are about.
+# What stands at the points that decisions are about.
 
 Make = Callable[[int], nn.Module]
 """Makes the module of an option."""
@@ -265,50 +268,50 @@ Make = Callable[[int], nn.Module]
 
 @dataclass(frozen=True)
 class Undecided:
-    """Every option at every place, as a supernet has it."""
+    """Every option at every choice point, as a supernet has it."""
 
-    kit: Kit
+    factory: LayerFactory
     options: Mapping[str, tuple[str, ...]]
 
-    def place(self, simplex: str, make: Make) -> nn.Module:
+    def point(self, simplex: str, make: Make) -> nn.Module:
         """Where the options of a simplex are added by weight."""
         return Choice(simplex, {name: make(option) for option, name in enumerate(self.options[simplex])})
 
     def output(self, simplex: str, projection: Callable[[], nn.Module]) -> nn.Module:
         """A cell's output; `projection` makes what its input passes."""
-        return OpenOutput(simplex, self.kit, projection())
+        return OpenOutput(simplex, self.factory, projection())
 
 
 @dataclass(frozen=True)
 class Decided:
-    """At every place what one architecture has there."""
+    """At every choice point what one architecture has there."""
 
-    kit: Kit
-    picks: Mapping[str, tuple[tuple[int, float], ...]]
+    factory: LayerFactory
+    selections: Mapping[str, tuple[tuple[int, float], ...]]
 
-    def place(self, simplex: str, make: Make) -> nn.Module:
-        """See `Undecided.place`."""
-        return _chosen(self.picks[simplex], make)
+    def point(self, simplex: str, make: Make) -> nn.Module:
+        """See `Undecided.point`."""
+        return _chosen(self.selections[simplex], make)
 
     def output(self, simplex: str, projection: Callable[[], nn.Module]) -> nn.Module:
         """See `Undecided.output`."""
-        parents = [parent for parent, _ in self.picks[simplex]]
-        return Output(self.kit, parents, projection() if 0 in parents else None)
+        parents = [parent for parent, _ in self.selections[simplex]]
+        return Output(self.factory, parents, projection() if 0 in parents else None)
 
 
-def _chosen(pick: Sequence[tuple[int, float]], make: Make) -> nn.Module:
-    module = chosen_module(pick, make)
+def _chosen(selection: Sequence[tuple[int, float]], make: Make) -> nn.Module:
+    module = chosen_module(selection, make)
     assert module is not None
     return module
 
 
-class OpenOutput(Open):
+class OpenOutput(ChoicePoint):
     """A cell's output while it is open which vertices it takes: every one times its weight."""
 
-    def __init__(self, name: str, kit: Kit, projection: nn.Module) -> None:
+    def __init__(self, name: str, factory: LayerFactory, projection: nn.Module) -> None:
         """Takes over what brings the cell's input to the output's channels."""
         super().__init__(name)
-        self.kit = kit
+        self.factory = factory
         # Named as the first option of a Choice, so that an architecture's network has it only where it is used.
         self.options = nn.ModuleList([projection])
 
@@ -317,7 +320,7 @@ class OpenOutput(Open):
         calls = [partial(self.options[0], values), *(partial(_same, value) for value in values[1:])]
         projected, *nodes = self.weighted(calls)
         pairs = zip(nodes, values[1:], strict=True)
-        joined = self.kit.cat([torch.zeros_like(value) if node is None else node for node, value in pairs])
+        joined = self.factory.cat([torch.zeros_like(value) if node is None else node for node, value in pairs])
         return joined if projected is None else joined + projected
 
 
@@ -328,33 +331,33 @@ def _same(value: Tensor) -> Tensor:
 class Output(nn.Module):
     """A cell's output in one architecture."""
 
-    def __init__(self, kit: Kit, parents: Sequence[int], projection: nn.Module | None) -> None:
+    def __init__(self, factory: LayerFactory, parents: Sequence[int], projection: nn.Module | None) -> None:
         """Takes over what brings the cell's input to the output's channels, where the output takes it."""
         super().__init__()
-        self.kit = kit
+        self.factory = factory
         self.parents = tuple(parents)
         self.parts = nn.ModuleList([] if projection is None else [projection])
 
     def forward(self, values: Sequence[Tensor]) -> Tensor:
         """Nodes side by side, zeros for those that are not taken, and the projected input on top."""
         nodes = [v if k in self.parents else torch.zeros_like(v) for k, v in enumerate(values) if k > 0]
-        return sum((projection(values) for projection in self.parts), self.kit.cat(nodes))
+        return sum((projection(values) for projection in self.parts), self.factory.cat(nodes))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The network, from a kit of layers and what stands at its places.
+# The network, from a layer factory and what stands at its choice points.
 
 
 def conv_norm_relu(
-    kit: Kit, inputs: int, outputs: int, kernel: int, statistics: Statistics = "running"
+    factory: LayerFactory, inputs: int, outputs: int, kernel: int, statistics: Statistics = "running"
 ) -> nn.Sequential:
     """Convolution, batch norm, ReLU.
 
     The authors give the norm TensorFlow's momentum 0.997, which to torch means to keep 0.3 % of what was; this one has
     torch's own 0.1, so that running statistics are averages.
     """
-    conv = kit.conv(inputs, outputs, kernel, padding=kernel // 2)
-    return nn.Sequential(OrderedDict(conv=conv, norm=kit.norm(outputs, statistics=statistics), relu=nn.ReLU()))
+    conv = factory.conv(inputs, outputs, kernel, padding=kernel // 2)
+    return nn.Sequential(OrderedDict(conv=conv, norm=factory.norm(outputs, statistics=statistics), relu=nn.ReLU()))
 
 
 class Parent(nn.Module):
@@ -367,7 +370,7 @@ class Parent(nn.Module):
         self.layers = layers
 
     def forward(self, values: Sequence[Tensor]) -> Tensor:
-        """Picks the value out of all there are so far."""
+        """Takes the value out of all there are so far."""
         value: Tensor = self.layers(values[self.vertex])
         return value
 
@@ -375,34 +378,34 @@ class Parent(nn.Module):
 class Cell(nn.Module):
     """Nodes in order, each an operation on the sum of its parents, and the output."""
 
-    def __init__(self, space: NasBench1Shot1, inputs: int, channels: int, places: Undecided | Decided) -> None:
+    def __init__(self, space: NasBench1Shot1, inputs: int, channels: int, points: Undecided | Decided) -> None:
         """Makes what every vertex has.
 
         Args:
             space: whose cell it is.
             inputs: channels of the cell's input.
             channels: of a node.
-            places: makes what stands at open places.
+            points: makes what stands at choice points.
         """
         super().__init__()
-        kit, nodes = places.kit, space.nodes
+        factory, nodes = points.factory, space.nodes
 
         def parent(vertex: int, width: int) -> nn.Module:
             if vertex == 0:
-                return Parent(0, conv_norm_relu(kit, inputs, width, 1, space.statistics))
+                return Parent(0, conv_norm_relu(factory, inputs, width, 1, space.statistics))
             return Parent(vertex, nn.Identity())
 
         def node_inputs(node: int) -> nn.Module:
             if node in space.ways:
-                return places.place(space.inputs_name(node), lambda v: parent(v, channels))
+                return points.point(space.inputs_name(node), lambda v: parent(v, channels))
             return _chosen([(v, 1.0) for v in range(node)], lambda v: parent(v, channels))
 
         self.inputs = nn.ModuleDict({str(node): node_inputs(node) for node in nodes})
         self.operations = nn.ModuleDict(
-            {str(node): places.place(f"op{node}", lambda k: _operation(space, kit, k, channels)) for node in nodes}
+            {str(node): points.point(f"op{node}", lambda k: _operation(space, factory, k, channels)) for node in nodes}
         )
         width = len(nodes) * channels
-        self.output = places.output(space.inputs_name(len(nodes) + 1), lambda: parent(0, width))
+        self.output = points.output(space.inputs_name(len(nodes) + 1), lambda: parent(0, width))
 
     def forward(self, x: Tensor) -> Tensor:
         """[batch, inputs, h, w] -> [batch, nodes * channels, h, w]; loose ends are run like any node."""
@@ -413,31 +416,31 @@ class Cell(nn.Module):
         return answer
 
 
-def _operation(space: NasBench1Shot1, kit: Kit, option: int, channels: int) -> nn.Module:
+def _operation(space: NasBench1Shot1, factory: LayerFactory, option: int, channels: int) -> nn.Module:
     name = OPERATIONS[option]
     if name == "maxpool3x3":
         return nn.MaxPool2d(3, stride=1, padding=1)
-    return conv_norm_relu(kit, channels, channels, 3 if name == "conv3x3-bn-relu" else 1, space.statistics)
+    return conv_norm_relu(factory, channels, channels, 3 if name == "conv3x3-bn-relu" else 1, space.statistics)
 
 
 class Network(nn.Module):
     """Stem, cells, and a linear layer on the mean over pixels."""
 
-    def __init__(self, space: NasBench1Shot1, shape: TaskShape, places: Undecided | Decided) -> None:
-        """Makes every layer; `places` makes what stands at the open places of cells."""
+    def __init__(self, space: NasBench1Shot1, shape: TaskShape, points: Undecided | Decided) -> None:
+        """Makes every layer; `points` makes what stands at the choice points of cells."""
         super().__init__()
-        kit, channels = places.kit, space.channels
-        self.stem = conv_norm_relu(kit, shape.input[0], channels, 3)
+        factory, channels = points.factory, space.channels
+        self.stem = conv_norm_relu(factory, shape.input[0], channels, 3)
         self.halved_before = {space.cells // 3, 2 * space.cells // 3}
         self.cells = nn.ModuleList()
         before = channels
         for k in range(space.cells):
             channels *= 1 + (k in self.halved_before)
-            self.cells.append(Cell(space, before, channels, places))
+            self.cells.append(Cell(space, before, channels, points))
             before = len(space.nodes) * channels
-        conv, norm = kit.conv(before, channels, 1), kit.norm(channels, affine=False)
+        conv, norm = factory.conv(before, channels, 1), factory.norm(channels, affine=False)
         self.last = nn.Sequential(OrderedDict(relu=nn.ReLU(), conv=conv, norm=norm))
-        self.head = kit.linear(channels, shape.outputs)
+        self.head = factory.linear(channels, shape.outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         """[batch, channels, height, width] -> [batch, outputs]."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from torch import Tensor, nn
+from typing_extensions import override
 
 from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
@@ -23,9 +24,9 @@ from polyarch.spaces.base import Space
 from polyarch.spaces.choice import Choice, total
 from polyarch.spaces.cost import CostTable, choice_costs
 from polyarch.spaces.graph import Edge, Graph, Node
-from polyarch.spaces.kits import Batched, Kit, Plain
+from polyarch.spaces.layer_factories import BatchedLayers, LayerFactory, PlainLayers
 from polyarch.spaces.layers import Statistics
-from polyarch.spaces.supernets import Folded, chosen_module, sparse_picks
+from polyarch.spaces.supernets import Folded, chosen_module, sparse_selections
 
 OPERATIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
 NODES = 4
@@ -71,26 +72,26 @@ class NasBench201(Space):
         """The same cells as the benchmark trained them."""
         return replace(self, network="evaluation")
 
+    @override
     def supernet(self, shape: TaskShape, repeats: int = 1) -> Folded:
-        """See `Space.supernet`."""
-        kit = Batched(repeats)
-        return Folded(self, shape, repeats, Network(self, shape, kit, lambda edge, c: self._open(kit, edge, c)))
+        factory = BatchedLayers(repeats)
+        return Folded(self, shape, repeats, Network(self, shape, factory, lambda edge, c: self._open(factory, edge, c)))
 
+    @override
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
-        """See `Space.build`."""
-        picks = sparse_picks(self, architecture.choices)
+        selections = sparse_selections(self, architecture.choices)
 
         def chosen(edge: str, channels: int) -> nn.Module:
-            module = chosen_module(picks[edge], lambda option: self._operation(Plain(), option, channels))
+            module = chosen_module(selections[edge], lambda option: self._operation(PlainLayers(), option, channels))
             assert module is not None
             return module
 
-        return Network(self, shape, Plain(), chosen)
+        return Network(self, shape, PlainLayers(), chosen)
 
-    def _open(self, kit: Kit, edge: str, channels: int) -> Choice:
-        return Choice(edge, {name: self._operation(kit, k, channels) for k, name in enumerate(OPERATIONS)})
+    def _open(self, factory: LayerFactory, edge: str, channels: int) -> Choice:
+        return Choice(edge, {name: self._operation(factory, k, channels) for k, name in enumerate(OPERATIONS)})
 
-    def _operation(self, kit: Kit, option: int, channels: int) -> nn.Module:
+    def _operation(self, factory: LayerFactory, option: int, channels: int) -> nn.Module:
         name, affine = OPERATIONS[option], self.network == "evaluation"
         if name == "none":
             return Zero()
@@ -99,12 +100,14 @@ class NasBench201(Space):
         if name == "avg_pool_3x3":
             return nn.AvgPool2d(3, stride=1, padding=1, count_include_pad=False)
         kernel = 3 if name == "nor_conv_3x3" else 1
-        return relu_conv_norm(kit, channels, channels, kernel, affine=affine, statistics=self.statistics)
+        return relu_conv_norm(factory, channels, channels, kernel, affine=affine, statistics=self.statistics)
 
+    @override
     def cost_table(self, shape: TaskShape) -> CostTable:
-        """See `Space.cost_table`."""
-        space, kit = self.evaluated(), Plain()
-        return choice_costs(lambda: Network(space, shape, kit, lambda e, c: space._open(kit, e, c)), space, shape)
+        space, factory = self.evaluated(), PlainLayers()
+        return choice_costs(
+            lambda: Network(space, shape, factory, lambda e, c: space._open(factory, e, c)), space, shape
+        )
 
     # -- texts ---------------------------------------------------------------------------------------------------------
 
@@ -180,11 +183,11 @@ def edge_name(target: int, source: int) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The network, from a kit of layers and a function that says what stands on an edge.
+# The network, from a layer factory and a function that says what stands on an edge.
 
 
 def relu_conv_norm(
-    kit: Kit,
+    factory: LayerFactory,
     inputs: int,
     outputs: int,
     kernel: int,
@@ -194,8 +197,8 @@ def relu_conv_norm(
     statistics: Statistics = "running",
 ) -> nn.Sequential:
     """ReLU, convolution, batch norm; without scale and shift the convolution has a bias, as in the benchmark."""
-    conv = kit.conv(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=not affine)
-    norm = kit.norm(outputs, affine=affine, statistics=statistics)
+    conv = factory.conv(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=not affine)
+    norm = factory.norm(outputs, affine=affine, statistics=statistics)
     return nn.Sequential(OrderedDict(relu=nn.ReLU(), conv=conv, norm=norm))
 
 
@@ -228,14 +231,14 @@ class Cell(nn.Module):
 class Reduction(nn.Module):
     """A residual block that halves the image and widens it."""
 
-    def __init__(self, kit: Kit, inputs: int, outputs: int) -> None:
+    def __init__(self, factory: LayerFactory, inputs: int, outputs: int) -> None:
         """Two convolutions beside a pooled shortcut."""
         super().__init__()
-        self.first = relu_conv_norm(kit, inputs, outputs, 3, stride=2)
-        self.second = relu_conv_norm(kit, outputs, outputs, 3)
+        self.first = relu_conv_norm(factory, inputs, outputs, 3, stride=2)
+        self.second = relu_conv_norm(factory, outputs, outputs, 3)
         # Rounded up, as the convolution does where an image has an odd side; on even sides nothing changes.
         pool = nn.AvgPool2d(2, ceil_mode=True, count_include_pad=False)
-        self.shortcut = nn.Sequential(OrderedDict(pool=pool, conv=kit.conv(inputs, outputs, 1)))
+        self.shortcut = nn.Sequential(OrderedDict(pool=pool, conv=factory.conv(inputs, outputs, 1)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Half the height and width."""
@@ -245,21 +248,23 @@ class Reduction(nn.Module):
 class Network(nn.Module):
     """The skeleton; `edge(name, channels)` makes what stands on an edge of a cell."""
 
-    def __init__(self, space: NasBench201, shape: TaskShape, kit: Kit, edge: Callable[[str, int], nn.Module]) -> None:
+    def __init__(
+        self, space: NasBench201, shape: TaskShape, factory: LayerFactory, edge: Callable[[str, int], nn.Module]
+    ) -> None:
         """Makes every layer."""
         super().__init__()
         names = [edge_name(*pair) for pair in EDGES]
         channels = space.channels
-        stem = kit.conv(shape.input[0], channels, 3, padding=1)
-        self.stem = nn.Sequential(OrderedDict(conv=stem, norm=kit.norm(channels)))
+        stem = factory.conv(shape.input[0], channels, 3, padding=1)
+        self.stem = nn.Sequential(OrderedDict(conv=stem, norm=factory.norm(channels)))
         self.blocks = nn.ModuleList()
         for stage in range(3):
             if stage:
-                self.blocks.append(Reduction(kit, channels, 2 * channels))
+                self.blocks.append(Reduction(factory, channels, 2 * channels))
                 channels *= 2
             self.blocks.extend(Cell({name: edge(name, channels) for name in names}) for _ in range(space.cells))
-        self.last = nn.Sequential(OrderedDict(norm=kit.norm(channels), relu=nn.ReLU()))
-        self.head = kit.linear(channels, shape.outputs)
+        self.last = nn.Sequential(OrderedDict(norm=factory.norm(channels), relu=nn.ReLU()))
+        self.head = factory.linear(channels, shape.outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         """[batch, channels, height, width] -> [batch, outputs]."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from torch import nn
+from typing_extensions import override
 
 from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
@@ -31,16 +32,16 @@ class Only(Space):
         pairs = zip(self.space.decisions, self.chosen.choices, strict=True)
         return tuple(Decision(d.name, (d.options[c],)) for d, c in pairs)
 
+    @override
     def check(self, shape: TaskShape) -> None:
-        """See `Space.check`."""
         self.space.check(shape)
 
+    @override
     def supernet(self, shape: TaskShape, repeats: int = 1) -> Looped:
-        """See `Space.supernet`."""
         return Looped(self, shape, repeats, lambda: self.space.build(self.chosen, shape))
 
+    @override
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
-        """See `Space.build`."""
         return self.space.build(self.chosen, shape)
 
     def format(self, choices: Sequence[int]) -> str:
@@ -53,12 +54,12 @@ class Only(Space):
             raise PolyarchError(f"this is about {self.chosen} alone, not about {text}")
         return self.architecture([0] * len(self.decisions))
 
+    @override
     def canonical(self, architecture: Architecture) -> str:
-        """See `Space.canonical`."""
         return self.space.canonical(self.chosen)
 
+    @override
     def key(self, architecture: Architecture) -> str:
-        """See `Space.key`."""
         return self.space.key(self.chosen)
 
     def graphs(self, probs: Mapping[str, Sequence[float]]) -> tuple[Graph, ...]:

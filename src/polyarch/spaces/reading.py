@@ -113,6 +113,6 @@ def _operations(like: Tensor) -> ModuleType:
     """The three of a device, alike but for their speed; double precision is for checking, and has no kernels."""
     if not like.is_cuda or like.dtype == torch.float64:
         return reading_plain
-    from polyarch.spaces import reading_cuda
+    from polyarch.spaces import reading_triton
 
-    return reading_cuda
+    return reading_triton

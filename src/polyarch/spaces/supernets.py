@@ -1,8 +1,8 @@
-"""Supernets of networks with open places (`Choice`), under one rule for every view.
+"""Supernets of networks with choice points (`Choice`), under one rule for every view.
 
-A place is named after a simplex of the space's `mixing`. A view becomes a *pick* for every simplex, and the network is
-run once. `Folded` is for networks built with a kit, all repeats in one pass; `Looped` is for any `nn.Module`, one
-repeat after another.
+A choice point is named after a simplex of the space's `mixing`. A view becomes a *selection* for every simplex, and the
+network is run once. `Folded` is for networks built with a layer factory, all repeats in one pass; `Looped` is for any
+`nn.Module`, one repeat after another.
 """
 
 from __future__ import annotations
@@ -16,17 +16,31 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
+from typing_extensions import override
 
 from polyarch import distributed
 from polyarch.architecture import Architecture
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError
-from polyarch.spaces.base import Hard, PerExample, Soft, Space, Supernet, View
-from polyarch.spaces.choice import DropPath, Each, Mixed, Pick, Places, Sparse, keep_running, picking, places
+from polyarch.spaces.base import Space, Supernet
+from polyarch.spaces.choice import (
+    ChoicePoints,
+    DropPath,
+    Mixed,
+    Selection,
+    SelectionPerRepeat,
+    SparseSelection,
+    choice_points,
+    keep_running,
+    selecting,
+)
 from polyarch.spaces.layers import normalise_across_ranks
+from polyarch.spaces.views import Dense, PerExample, Soft, Sparse, SparsePerRepeat, View
+
+VIEWS = frozenset({Sparse, SparsePerRepeat, Dense, PerExample, Soft})
 
 
-def sparse_picks(space: Space, choices: Sequence[int]) -> dict[str, Sparse]:
+def sparse_selections(space: Space, choices: Sequence[int]) -> dict[str, SparseSelection]:
     """For every simplex the options that an architecture uses, with their weights; on the host alone."""
     used: list[dict[int, float]] = [{} for _ in space.mixing]
     for decision, choice in enumerate(choices):
@@ -35,25 +49,20 @@ def sparse_picks(space: Space, choices: Sequence[int]) -> dict[str, Sparse]:
     return {simplex.name: tuple(sorted(own.items())) for simplex, own in zip(space.mixing, used, strict=True)}
 
 
-def picks_of(space: Space, view: View, like: Tensor) -> Mapping[str, Pick]:
-    """What a view means for every simplex; dense weights have the type of `like`."""
-    if isinstance(view, Hard) and isinstance(view.choices, tuple):
-        return sparse_picks(space, view.choices)
+def selections_of(space: Space, view: Dense | PerExample | Soft, like: Tensor) -> Mapping[str, Selection]:
+    """What a view that is data means for every simplex; dense weights have the type of `like`."""
     if isinstance(view, Soft):
         rows = [weights.T.unsqueeze(-1) for weights in view.weights]
-    elif isinstance(view, Hard):
-        assert isinstance(view.choices, Tensor)
+    elif isinstance(view, Dense):
         rows = [weights.T.unsqueeze(-1) for weights in space.mix(view.choices)]
-    elif isinstance(view, PerExample):
+    else:
         mixed = space.mix(view.choices.flatten(0, 1))
         rows = [weights.T.unflatten(1, view.choices.shape[:2]) for weights in mixed]
-    else:
-        raise PolyarchError(f"the space {space.name!r} is not nested: it does not run under {type(view).__name__}")
     return {simplex.name: row.to(like.dtype) for simplex, row in zip(space.mixing, rows, strict=True)}
 
 
-class KnownPicks:
-    """Picks of choices that the host knows: sparse where all repeats agree, else each repeat's own.
+class KnownSelections:
+    """Selections of choices that the host knows: sparse where all repeats agree, else each repeat's own.
 
     The last ones are kept, since a step that is being captured can make no tensors out of what the host knows.
     """
@@ -61,95 +70,95 @@ class KnownPicks:
     def __init__(self) -> None:
         """Nothing is known."""
         self._key: object = None
-        self._picks: dict[str, Pick] = {}
+        self._selections: dict[str, Selection] = {}
 
-    def of(self, space: Space, known: tuple[tuple[int, ...], ...], like: Tensor) -> Mapping[str, Pick]:
+    def of(self, space: Space, known: tuple[tuple[int, ...], ...], like: Tensor) -> Mapping[str, Selection]:
         """For every simplex; tensors lie where `like` does and have its type."""
         key = (known, like.device, like.dtype, type(like))
         if key != self._key:
-            rows = [sparse_picks(space, choices) for choices in known]
+            rows = [sparse_selections(space, choices) for choices in known]
             each = {simplex: tuple(row[simplex.name] for row in rows) for simplex in space.mixing}
-            self._picks = {
-                simplex.name: own[0] if len(set(own)) == 1 else Each.of(own, len(simplex), like)
+            self._selections = {
+                simplex.name: own[0] if len(set(own)) == 1 else SelectionPerRepeat.of(own, len(simplex), like)
                 for simplex, own in each.items()
             }
             self._key = key
-        return self._picks
+        return self._selections
 
 
-def chosen_module(pick: Sequence[tuple[int, float]], make: Callable[[int], nn.Module]) -> nn.Module | None:
-    """What stands at a place in the network of one architecture; `make` makes an option's module.
+def chosen_module(selection: Sequence[tuple[int, float]], make: Callable[[int], nn.Module]) -> nn.Module | None:
+    """What stands at a choice point in the network of one architecture; `make` makes an option's module.
 
     One option of weight 1 stands for itself, none is no module, and anything else is their weighted sum.
     """
-    if not pick:
+    if not selection:
         return None
-    if len(pick) == 1 and pick[0][1] == 1:
-        return make(pick[0][0])
-    return Mixed([make(option) for option, _ in pick], [weight for _, weight in pick])
+    if len(selection) == 1 and selection[0][1] == 1:
+        return make(selection[0][0])
+    return Mixed([make(option) for option, _ in selection], [weight for _, weight in selection])
 
 
-def member_name(name: str, found: Places, picks: Mapping[str, Sequence[tuple[int, float]]]) -> str | None:
+def member_name(name: str, points: ChoicePoints, selections: Mapping[str, SparseSelection]) -> str | None:
     """What a supernet's tensor is called in the network of one architecture; None where that has it not.
 
-    Follows `chosen_module`: PLACE.options.K.REST is PLACE.REST there, or PLACE.parts.J.REST in a weighted sum.
+    Follows `chosen_module`: POINT.options.K.REST is POINT.REST there, or POINT.parts.J.REST in a weighted sum.
     """
-    for path in sorted(found, key=len, reverse=True):  # places inside options of others first
-        place = f"{path}." if path else ""  # the whole network may be one place
-        prefix = f"{place}options."
+    for path in sorted(points, key=len, reverse=True):  # points inside options of others first
+        point = f"{path}." if path else ""  # the whole network may be one choice point
+        prefix = f"{point}options."
         if not name.startswith(prefix):
             continue
         option, _, rest = name.removeprefix(prefix).partition(".")
-        pick = picks[found[path].name]
-        position = [k for k, _ in pick].index(int(option)) if int(option) in dict(pick) else None
+        selection = selections[points[path].name]
+        position = [k for k, _ in selection].index(int(option)) if int(option) in dict(selection) else None
         if position is None:
             return None
-        alone = len(pick) == 1 and pick[0][1] == 1
-        name = f"{place}{rest}" if alone else f"{place}parts.{position}.{rest}"
+        alone = len(selection) == 1 and selection[0][1] == 1
+        name = f"{point}{rest}" if alone else f"{point}parts.{position}.{rest}"
     return name
 
 
 def _member_state(supernet: Folded | Looped, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
-    picks = sparse_picks(supernet.space, architecture.choices)
+    selections = sparse_selections(supernet.space, architecture.choices)
     state = {}
     for name, value in supernet.network.state_dict().items():
-        member = member_name(name, supernet.places, picks)
+        member = member_name(name, supernet.choice_points, selections)
         if member is not None:
             state[member] = value[repeat]
     return state
 
 
 class Folded(Supernet):
-    """A network built with the `Batched` kit: repeats are folded into channels and run in one pass."""
+    """A network built with `BatchedLayers`: repeats are folded into channels and run in one pass."""
 
-    views: ClassVar[frozenset[type]] = frozenset({Hard, PerExample, Soft})
+    views: ClassVar[frozenset[type]] = VIEWS
     shares_statistics: ClassVar[bool] = True
     folds: ClassVar[bool] = True
 
     def __init__(self, space: Space, shape: TaskShape, repeats: int, network: nn.Module) -> None:
-        """Takes the network over; `reset` draws its weights."""
+        """Takes the network over; `reset_parameters` draws its weights."""
         super().__init__()
         self.space, self.shape, self.repeats = space, shape, repeats
         self.network = network
-        self.places, self.known = places(network), KnownPicks()
-        self.drop_paths = _drop_paths(self.places)
+        self.choice_points, self.known = choice_points(network), KnownSelections()
+        self.drop_paths = _drop_paths(self.choice_points)
 
+    @override
     def forward(self, x: Tensor, view: View) -> Tensor:
-        """See `Supernet.forward`."""
         return self.outputs(x, view)[0]
 
+    @override
     def outputs(self, x: Tensor, view: View, kept: Mapping[str, Tensor] | None = None) -> tuple[Tensor, ...]:
-        """See `Supernet.outputs`."""
-        with picking(self.places, _picks(self, view, x, kept)):
+        with selecting(self.choice_points, _selections(self, view, x, kept)):
             found = self.network(x.transpose(0, 1).flatten(1, 2))
         return tuple(y.unflatten(1, (self.repeats, -1)).transpose(0, 1) for y in _several(found))
 
+    @override
     def keep_running(self, options: Mapping[str, Collection[int]]) -> None:
-        """See `Supernet.keep_running`."""
-        keep_running(self.places, options)
+        keep_running(self.choice_points, options)
 
+    @override
     def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
-        """See `Supernet.member_state`."""
         state = _member_state(self, architecture, repeat)
         # torch.nn counts batches, our batch norm does not need to.
         means = [name for name in state if name.endswith("running_mean")]
@@ -159,11 +168,11 @@ class Folded(Supernet):
 class Looped(Supernet):
     """Any module, with its weights stacked over repeats and run for one repeat after another."""
 
-    views: ClassVar[frozenset[type]] = frozenset({Hard, PerExample, Soft})
+    views: ClassVar[frozenset[type]] = VIEWS
     shares_statistics: ClassVar[bool] = True
 
     def __init__(self, space: Space, shape: TaskShape, repeats: int, make: Callable[[], nn.Module]) -> None:
-        """Makes room for the weights; `reset` draws them.
+        """Makes room for the weights; `reset_parameters` draws them.
 
         Args:
             space: whose supernet it is.
@@ -181,10 +190,10 @@ class Looped(Supernet):
         _stack(self.network, repeats, torch.get_default_device())
         _normalise_over_ranks(self.network)
         self.register_load_state_dict_pre_hook(_name_shared)
-        self.places, self.known = places(self.network), KnownPicks()
-        self.drop_paths = _drop_paths(self.places)
+        self.choice_points, self.known = choice_points(self.network), KnownSelections()
+        self.drop_paths = _drop_paths(self.choice_points)
 
-    def reset(self, generators: Sequence[torch.Generator]) -> None:
+    def reset_parameters(self, generators: Sequence[torch.Generator]) -> None:
         """Makes the module anew for each repeat, with the repeat's generator in the place of torch's own chance."""
         own = _tensors(self.network)
         for repeat, generator in enumerate(generators):
@@ -194,33 +203,34 @@ class Looped(Supernet):
                 for name, value in fresh.items():
                     own[name][repeat].copy_(value)
 
+    @override
     def draw_from(self, generators: Sequence[torch.Generator]) -> None:
-        """See `Supernet.draw_from`. On a CUDA device, dropout draws from that device's own chance instead."""
+        """On a CUDA device, dropout draws from that device's own chance instead."""
         self._chance = generators
 
+    @override
     def forward(self, x: Tensor, view: View) -> Tensor:
-        """See `Supernet.forward`."""
         return self.outputs(x, view)[0]
 
+    @override
     def outputs(self, x: Tensor, view: View, kept: Mapping[str, Tensor] | None = None) -> tuple[Tensor, ...]:
-        """See `Supernet.outputs`."""
-        picks = _picks(self, view, x, kept)
+        selections = _selections(self, view, x, kept)
         tensors = _tensors(self.network)
         found = []
         for repeat in range(self.repeats):
-            own = {name: _own(pick, repeat) for name, pick in picks.items()}
+            own = {name: _own(selection, repeat) for name, selection in selections.items()}
             chance = _chance(self._chance[repeat]) if self._chance and self.training else nullcontext()
-            with picking(self.places, own), chance:
+            with selecting(self.choice_points, own), chance:
                 weights = {name: value[repeat] for name, value in tensors.items()}
                 found.append(_several(functional_call(self.network, weights, x[repeat], tie_weights=False)))
         return tuple(torch.stack(parts) for parts in zip(*found, strict=True))
 
+    @override
     def keep_running(self, options: Mapping[str, Collection[int]]) -> None:
-        """See `Supernet.keep_running`."""
-        keep_running(self.places, options)
+        keep_running(self.choice_points, options)
 
+    @override
     def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
-        """See `Supernet.member_state`."""
         return _member_state(self, architecture, repeat)
 
 
@@ -296,21 +306,30 @@ def _name_shared(supernet: nn.Module, state: dict[str, Tensor], *_: object) -> N
         state.update({name: state[given[0]] for name in same if given})
 
 
-def _picks(supernet: Folded | Looped, view: View, x: Tensor, kept: Mapping[str, Tensor] | None) -> dict[str, Pick]:
-    known = isinstance(view, Hard) and view.known
-    picks = supernet.known.of(supernet.space, known, x) if known else picks_of(supernet.space, view, x)
-    return {**picks, **{name: weight.unsqueeze(0) for name, weight in (kept or {}).items()}}
+def _selections(
+    supernet: Folded | Looped, view: View, x: Tensor, kept: Mapping[str, Tensor] | None
+) -> dict[str, Selection]:
+    found: Mapping[str, Selection]
+    if isinstance(view, Sparse):
+        found = sparse_selections(supernet.space, view.choices)
+    elif isinstance(view, SparsePerRepeat):
+        found = supernet.known.of(supernet.space, view.choices, x)
+    elif isinstance(view, Dense | PerExample | Soft):
+        found = selections_of(supernet.space, view, x)
+    else:
+        raise PolyarchError(f"the space {supernet.space.name!r} is not nested: it does not run under All")
+    return {**found, **{name: weight.unsqueeze(0) for name, weight in (kept or {}).items()}}
 
 
-def _own(pick: Pick, repeat: int) -> Pick:
-    """One repeat's part of a pick."""
-    if isinstance(pick, Each):
-        return pick.own[repeat]
-    return pick[:, repeat : repeat + 1] if isinstance(pick, Tensor) else pick
+def _own(selection: Selection, repeat: int) -> Selection:
+    """One repeat's part of a selection."""
+    if isinstance(selection, SelectionPerRepeat):
+        return selection.own[repeat]
+    return selection[:, repeat : repeat + 1] if isinstance(selection, Tensor) else selection
 
 
-def _drop_paths(found: Places) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(place.name for place in found.values() if isinstance(place, DropPath)))
+def _drop_paths(points: ChoicePoints) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(point.name for point in points.values() if isinstance(point, DropPath)))
 
 
 def _several(output: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from polyarch.architecture import Architecture
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError
-from polyarch.spaces.base import Hard, PerExample, Supernet, View
+from polyarch.spaces.base import Supernet
 from polyarch.spaces.darts_operations import Auxiliary
-from polyarch.spaces.kits import Batched, Kit, Plain
-from polyarch.spaces.layers import BatchNorm, Dropout
+from polyarch.spaces.layer_factories import BatchedLayers, LayerFactory, PlainLayers
+from polyarch.spaces.layers import BatchNorm, Dropout, ResetsParameters
 from polyarch.spaces.reading import DrawnRows, KnownRows, Link
+from polyarch.spaces.views import Dense, PerExample, Sparse, View
 
 if TYPE_CHECKING:
     from polyarch.spaces.wiring import Wiring
@@ -30,7 +32,7 @@ Which = int | Tensor | None
 """The place of a wiring in the list: a number, or one-hot [repeats, batch or 1, listed]; None where nobody asks."""
 
 
-class OwnAffine(nn.Module):
+class OwnAffine(nn.Module, ResetsParameters):
     """Batch norm with a scale and a shift for every listed wiring, and statistics that all share."""
 
     def __init__(self, repeats: int, listed: int, channels: int) -> None:
@@ -40,7 +42,8 @@ class OwnAffine(nn.Module):
         self.weight = nn.Parameter(torch.ones(repeats, listed, channels))
         self.bias = nn.Parameter(torch.zeros(repeats, listed, channels))
 
-    def draw(self, generators: Sequence[torch.Generator]) -> None:
+    @override
+    def reset_parameters(self, generators: Sequence[torch.Generator]) -> None:
         """Back to scale 1, shift 0; nothing here is random."""
         with torch.no_grad():
             self.weight.fill_(1)
@@ -81,37 +84,37 @@ class Normalised(nn.Module):
 class Network(nn.Module):
     """Stem, stages of nodes with a transition between two, and a linear layer on the mean over pixels."""
 
-    def __init__(self, space: Wiring, shape: TaskShape, kit: Kit) -> None:
+    def __init__(self, space: Wiring, shape: TaskShape, factory: LayerFactory) -> None:
         """Makes every layer."""
         super().__init__()
 
         def norm(channels: int) -> nn.Module:
-            if space.own_affine and isinstance(kit, Batched):
-                return OwnAffine(kit.repeats, len(space.members), channels)
-            return kit.norm(channels)
+            if space.own_affine and isinstance(factory, BatchedLayers):
+                return OwnAffine(factory.repeats, len(space.members), channels)
+            return factory.norm(channels)
 
         def node(channels: int) -> Normalised:
-            layers = {"conv": kit.conv(channels, channels, 3, padding=1)}
+            layers = {"conv": factory.conv(channels, channels, 3, padding=1)}
             if space.dropout:
-                layers["dropout"] = kit.dropout(space.dropout)
+                layers["dropout"] = factory.dropout(space.dropout)
             return Normalised(layers, norm(channels))
 
         def transition(channels: int) -> Normalised:
             # Rounded up where a side is odd. The paper pools after the convolution: a mean over pixels and a sum over
             # channels may change places, and this way the convolution sees a quarter of the pixels.
             pool = nn.AvgPool2d(2, ceil_mode=True, count_include_pad=False)
-            conv = kit.conv(channels, 2 * channels, 1)
+            conv = factory.conv(channels, 2 * channels, 1)
             return Normalised({"pool": pool, "conv": conv}, norm(2 * channels))
 
         channels = space.channels * space.width
-        self.stem = Normalised(_stem(space, shape.input[0], channels, kit), norm(channels))
+        self.stem = Normalised(_stem(space, shape.input[0], channels, factory), norm(channels))
         self.stages, self.transitions = nn.ModuleList(), nn.ModuleList()
         for stage in range(space.stages):
             if stage:
                 self.transitions.append(transition(channels))
                 channels *= 2
             self.stages.append(nn.ModuleList(node(channels) for _ in range(space.nodes)))
-        self.head = kit.linear(channels, shape.outputs)
+        self.head = factory.linear(channels, shape.outputs)
 
     def forward(self, x: Tensor, stages: Sequence[Rows], which: Which) -> tuple[Tensor, Tensor]:
         """[batch, channels, height, width] -> [batch, outputs], and what the last stage began with."""
@@ -128,20 +131,20 @@ class Network(nn.Module):
         return self.head(x.mean((2, 3))), began
 
 
-def _auxiliary(space: Wiring, shape: TaskShape, kit: Kit) -> Auxiliary | None:
+def _auxiliary(space: Wiring, shape: TaskShape, factory: LayerFactory) -> Auxiliary | None:
     channels = space.channels * space.width * 2 ** (space.stages - 1)
-    return Auxiliary(kit, channels, shape.outputs) if space.auxiliary else None
+    return Auxiliary(factory, channels, shape.outputs) if space.auxiliary else None
 
 
-def _stem(space: Wiring, inputs: int, channels: int, kit: Kit) -> dict[str, nn.Module]:
+def _stem(space: Wiring, inputs: int, channels: int, factory: LayerFactory) -> dict[str, nn.Module]:
     if space.stem == "small":
-        return {"conv": kit.conv(inputs, channels, 3, padding=1)}
+        return {"conv": factory.conv(inputs, channels, 3, padding=1)}
     half = max(1, channels // 2)
     return {
-        "conv1": kit.conv(inputs, half, 3, stride=2, padding=1),
-        "norm1": kit.norm(half),
+        "conv1": factory.conv(inputs, half, 3, stride=2, padding=1),
+        "norm1": factory.norm(half),
         "relu1": nn.ReLU(),
-        "conv2": kit.conv(half, channels, 3, stride=2, padding=1),
+        "conv2": factory.conv(half, channels, 3, stride=2, padding=1),
     }
 
 
@@ -164,11 +167,11 @@ class Wired(nn.Module):
     def __init__(self, space: Wiring, shape: TaskShape, architecture: Architecture) -> None:
         """Makes every layer."""
         super().__init__()
-        self.network = Network(space, shape, Plain())
+        self.network = Network(space, shape, PlainLayers())
         self.rows = _host_rows(space, architecture.choices)
         size = space.nodes + 1
         self.own = nn.ParameterList(torch.ones(size, size) for _ in self.rows if space.own_aggregation)
-        self.auxiliary = _auxiliary(space, shape, Plain())
+        self.auxiliary = _auxiliary(space, shape, PlainLayers())
 
     def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """[batch, channels, height, width] -> [batch, outputs]; in training with what the auxiliary classifier says."""
@@ -186,18 +189,18 @@ class Wired(nn.Module):
 class WiringSupernet(Supernet):
     """One set of modules for all wirings, repeats folded into channels."""
 
-    views: ClassVar[frozenset[type]] = frozenset({Hard, PerExample})
+    views: ClassVar[frozenset[type]] = frozenset({Sparse, Dense, PerExample})
     # Batch-norm statistics are of many wirings too, but networks are used with them, as the paper does: how well that
     # goes is what tells instance-wise from batch-wise training.
     table: Tensor
 
     def __init__(self, space: Wiring, shape: TaskShape, repeats: int) -> None:
-        """Makes room for the weights; `reset` draws them."""
+        """Makes room for the weights; `reset_parameters` draws them."""
         super().__init__()
         self.space: Wiring = space
         self.shape, self.repeats = shape, repeats
-        self.network = Network(space, shape, Batched(repeats))
-        self.auxiliary = _auxiliary(space, shape, Batched(repeats))
+        self.network = Network(space, shape, BatchedLayers(repeats))
+        self.auxiliary = _auxiliary(space, shape, BatchedLayers(repeats))
         size = space.nodes + 1
         shapes = [(repeats, len(space.members), size, size)] * space.stages if space.own_aggregation else []
         self.own = nn.ParameterList(torch.ones(shape) for shape in shapes)
@@ -205,31 +208,32 @@ class WiringSupernet(Supernet):
         listed = torch.tensor([member.choices for member in space.members]).reshape(-1, len(space.links))
         self.register_buffer("table", listed.to(torch.int8).expand(repeats, -1, -1).clone())
 
+    @override
     def draw_from(self, generators: Sequence[torch.Generator]) -> None:
-        """See `Supernet.draw_from`. On a CUDA device, dropout draws from that device's own chance instead."""
+        """On a CUDA device, dropout draws from that device's own chance instead."""
         for module in self.modules():
             if isinstance(module, Dropout):
                 module.generators = generators
 
-    def reset(self, generators: Sequence[torch.Generator]) -> None:
-        """See `Supernet.reset`."""
-        super().reset(generators)
+    @override
+    def reset_parameters(self, generators: Sequence[torch.Generator]) -> None:
+        super().reset_parameters(generators)
         with torch.no_grad():
             for own in self.own:
                 own.fill_(1)  # the released code's: links begin with sigmoid(1) = 0.73
 
+    @override
     def forward(self, x: Tensor, view: View) -> Tensor:
-        """See `Supernet.forward`."""
         return self.outputs(x, view)[0]
 
+    @override
     def outputs(self, x: Tensor, view: View, kept: Mapping[str, Tensor] | None = None) -> tuple[Tensor, ...]:
-        """See `Supernet.outputs`."""
-        if not isinstance(view, Hard | PerExample):
-            raise PolyarchError(f"the space 'wiring' is not nested: it does not run under {type(view).__name__}")
-        if isinstance(view.choices, tuple):
+        if isinstance(view, Sparse):
             stages, which = self._sparse(view.choices)
-        else:
+        elif isinstance(view, Dense | PerExample):
             stages, which = self._dense(view.choices, x.dtype)
+        else:
+            raise PolyarchError(f"the space 'wiring' does not run under {type(view).__name__}")
         folded = x.transpose(0, 1).flatten(1, 2)
         if self.repeats == 1:
             folded = folded.contiguous(memory_format=torch.channels_last)  # what convolutions are quickest on
@@ -284,8 +288,8 @@ class WiringSupernet(Supernet):
             stages[stage] = stages[stage] * torch.einsum("rbs,rsij->rbij", which, torch.sigmoid(own))
         return [weights.transpose(0, 1) for weights in stages], which
 
+    @override
     def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
-        """See `Supernet.member_state`."""
         place = self._place(architecture.choices)
         listed = {f"network.{path}" for path, module in self.network.named_modules() if isinstance(module, OwnAffine)}
         state: dict[str, Tensor] = {}

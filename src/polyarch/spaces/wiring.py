@@ -21,6 +21,7 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import nn
+from typing_extensions import override
 
 from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
@@ -140,13 +141,13 @@ class Wiring(Space):
         return self.own_aggregation or self.own_affine
 
     @property
+    @override
     def only_listed(self) -> bool:
-        """See `Space.only_listed`."""
         return self.has_own
 
     @property
+    @override
     def has_dropout(self) -> bool:
-        """See `Space.has_dropout`."""
         return self.dropout > 0
 
     @cached_property
@@ -217,12 +218,12 @@ class Wiring(Space):
 
     # -- networks ------------------------------------------------------------------------------------------------------
 
+    @override
     def supernet(self, shape: TaskShape, repeats: int = 1) -> WiringSupernet:
-        """See `Space.supernet`."""
         return WiringSupernet(self, shape, repeats)
 
+    @override
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
-        """See `Space.build`."""
         return Wired(self, shape, architecture)
 
     def cost_table(self, shape: TaskShape) -> CostTable:

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from polyarch.architecture import Architecture
 from polyarch.data.task import TaskShape
 from polyarch.distributions.priors import uniform
-from polyarch.spaces.base import All, Hard, PerExample, Soft, Space, Supernet, View
+from polyarch.spaces.base import Space, Supernet
 from polyarch.spaces.layers import BatchNorm
-from polyarch.spaces.supernets import sparse_picks
+from polyarch.spaces.supernets import sparse_selections
+from polyarch.spaces.views import All, Dense, PerExample, Soft, Sparse, SparsePerRepeat, View
 
 
 def check_space(space: Space, shape: TaskShape, *, architectures: int = 8, batch: int = 6) -> None:
@@ -53,8 +54,9 @@ def check_space(space: Space, shape: TaskShape, *, architectures: int = 8, batch
         both.train(training)
         for architecture in space.decode(sampled):
             _check_architecture(both, x, architecture)
-        for pair in sampled[: len(sampled) // 2 * 2].split(2):
-            _check_own(both, x, pair)
+        if SparsePerRepeat in both.views:
+            for pair in sampled[: len(sampled) // 2 * 2].split(2):
+                _check_own(both, x, pair)
     _check_repeats(space, shape, both, x, tuple(sampled[0].tolist()))
     cost = space.cost(space.decode(sampled)[0], shape)
     plain = space.evaluated().build(space.decode(sampled)[0], shape)
@@ -68,7 +70,7 @@ def check_mixing(space: Space, sampled: Tensor) -> None:
     assert len(mixed) == len(space.mixing), "mix must give weights for every simplex"
     for k, choices in enumerate(sampled.tolist()):
         for simplex, weights in zip(space.mixing, mixed, strict=True):
-            used = dict(sparse_picks(space, choices)[simplex.name])
+            used = dict(sparse_selections(space, choices)[simplex.name])
             wanted = [used.get(option, 0.0) for option in range(len(simplex))]
             assert weights[k].double().tolist() == wanted, f"mix and uses must agree on {simplex.name}"
     probs = uniform(space.decisions).probs()
@@ -90,9 +92,9 @@ def check_pictures(space: Space) -> None:
 
 
 def make_supernet(space: Space, shape: TaskShape, seeds: tuple[int, ...]) -> Supernet:
-    """A double-precision supernet, one repeat a seed."""
+    """A double-precision supernet, one repeat per seed."""
     supernet = space.supernet(shape, len(seeds))
-    supernet.reset([torch.Generator().manual_seed(s) for s in seeds])
+    supernet.reset_parameters([torch.Generator().manual_seed(s) for s in seeds])
     return supernet.double()
 
 
@@ -101,37 +103,37 @@ def _move_statistics(supernet: Supernet, x: Tensor, sampled: Tensor) -> None:
     """Training passes, so that batch-norm statistics are no longer those of the start."""
     supernet.train()
     for choices in sampled:
-        supernet(x, Hard(choices.expand(supernet.repeats, -1)))
+        supernet(x, Dense(choices.expand(supernet.repeats, -1)))
 
 
 def _check_architecture(supernet: Supernet, x: Tensor, architecture: Architecture) -> None:
     choices, space = torch.tensor(architecture.choices), supernet.space
-    sparse = supernet(x, Hard(architecture.choices))
+    sparse = supernet(x, Sparse(architecture.choices))
     assert sparse.shape == (*x.shape[:2], supernet.shape.outputs), "outputs must be [repeats, batch, outputs]"
     gradients = _gradients(sparse, dict(supernet.named_parameters()))
-    views: dict[str, View] = {"dense Hard": Hard(choices.expand(len(x), -1))}
+    views: dict[str, View] = {"Dense": Dense(choices.expand(len(x), -1))}
     if PerExample in supernet.views:
         views["PerExample"] = PerExample(choices.expand(*x.shape[:2], -1))
     if Soft in supernet.views:
         views["Soft"] = Soft(tuple(w.double() for w in space.mix(choices.expand(len(x), -1))))
     for name, view in views.items():
         output = supernet(x, view)
-        what = f"{name} must agree with sparse Hard on {architecture}"
+        what = f"{name} must agree with Sparse on {architecture}"
         assert torch.allclose(sparse, output, atol=1e-9), what
         _check_equal(gradients, _gradients(output, dict(supernet.named_parameters())), what)
     if All in supernet.views:
         options = supernet(x, All())
-        assert torch.allclose(sparse, options[:, architecture.choices[0]], atol=1e-9), "All must agree with Hard"
+        assert torch.allclose(sparse, options[:, architecture.choices[0]], atol=1e-9), "All must agree with Sparse"
     if supernet.training or not _by_batch(supernet):
         _check_extracted(supernet, x, architecture, sparse, gradients)
 
 
 def _check_own(supernet: Supernet, x: Tensor, choices: Tensor) -> None:
     """Repeats with an architecture of their own must be the same where the host knows of it."""
-    wanted = supernet(x, Hard(choices))
+    wanted = supernet(x, Dense(choices))
     gradients = _gradients(wanted, dict(supernet.named_parameters()))
-    output = supernet(x, Hard.read(choices))
-    what = f"Hard must be the same with its choices known to the host: {choices.tolist()}"
+    output = supernet(x, SparsePerRepeat.read(choices))
+    what = f"SparsePerRepeat must agree with Dense on {choices.tolist()}"
     assert torch.allclose(wanted, output, atol=1e-9), what
     _check_equal(gradients, _gradients(output, dict(supernet.named_parameters())), what)
 
@@ -147,7 +149,7 @@ def _check_extracted(
         plain = supernet.extract(architecture, repeat).train(supernet.training)
         answer = plain(x[repeat])
         output = answer[0] if isinstance(answer, tuple) else answer  # an auxiliary tower speaks in training mode
-        what = f"extract must agree with Hard on {architecture}"
+        what = f"extract must agree with Sparse on {architecture}"
         assert torch.allclose(output, outputs[repeat], atol=1e-9), what
         own = _gradients(output, {name: p for name, p in plain.named_parameters() if p.requires_grad})
         member = twin.member_state(architecture, repeat)
@@ -179,5 +181,5 @@ def _check_repeats(space: Space, shape: TaskShape, both: Supernet, x: Tensor, ch
         assert torch.equal(own[0], value[1]), f"repeat 1 must start like a single run of its seed: {name}"
     single.train()
     fresh = make_supernet(space, shape, seeds=(0, 1)).train()
-    alone, together = single(x[1:], Hard(choices)), fresh(x, Hard(choices))
+    alone, together = single(x[1:], Sparse(choices)), fresh(x, Sparse(choices))
     assert torch.allclose(alone[0], together[1], atol=1e-9), "repeats must not touch each other"

@@ -13,13 +13,15 @@ from typing import ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from polyarch import data, distributed
 from polyarch.architecture import Architecture, Decision
 from polyarch.core import Feed, Info, Method, Problem, State, gradients
 from polyarch.data.task import Task, TaskShape
 from polyarch.distributions.categorical import Categorical, masked
-from polyarch.spaces.base import Hard, Space, Supernet, View
+from polyarch.spaces.base import Space, Supernet
+from polyarch.spaces.views import Dense, Sparse, View
 from polyarch.streams import Streams
 from polyarch.training.optimisers import momentum_buffers, sgd
 
@@ -37,12 +39,12 @@ class Lines(Space):
         """Two, with three and two options."""
         return (Decision("slope", tuple(map(str, SLOPES))), Decision("shift", tuple(map(str, SHIFTS))))
 
+    @override
     def supernet(self, shape: TaskShape, repeats: int = 1) -> LinesSupernet:
-        """See `Space.supernet`."""
         return LinesSupernet(self, shape, repeats)
 
+    @override
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
-        """See `Space.build`."""
         slope, shift = architecture.choices
         return Line(SLOPES[slope], SHIFTS[shift])
 
@@ -64,28 +66,28 @@ class Line(nn.Module):
 class LinesSupernet(Supernet):
     """All lines share the offset."""
 
-    views: ClassVar[frozenset[type]] = frozenset({Hard})
+    views: ClassVar[frozenset[type]] = frozenset({Sparse, Dense})
 
     def __init__(self, space: Lines, shape: TaskShape, repeats: int) -> None:
-        """One offset a repeat."""
+        """One offset per repeat."""
         super().__init__()
         self.space, self.shape, self.repeats = space, shape, repeats
         self.offset = nn.Parameter(torch.zeros(repeats))
 
-    def reset(self, generators: Sequence[torch.Generator]) -> None:
+    def reset_parameters(self, generators: Sequence[torch.Generator]) -> None:
         """Draws the offsets."""
         with torch.no_grad():
             self.offset.copy_(torch.stack([torch.randn((), generator=g) for g in generators]))
 
     def forward(self, x: Tensor, view: View) -> Tensor:
-        """[repeats, batch, 1] -> [repeats, batch, 1]; `Hard` only, sparse or dense."""
-        assert isinstance(view, Hard)
+        """[repeats, batch, 1] -> [repeats, batch, 1]."""
+        assert isinstance(view, Sparse | Dense)
         choices = torch.as_tensor(view.choices, device=x.device).expand(self.repeats, 2)
         slope, shift = choices[:, 0] - 1, choices[:, 1] / 2  # SLOPES and SHIFTS, without a copy from the host
         return slope[:, None, None] * x + (shift + self.offset)[:, None, None]
 
+    @override
     def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
-        """See `Supernet.member_state`."""
         return {"offset": self.offset[repeat]}
 
 
@@ -100,24 +102,25 @@ class EnumeratedElbo(Method):
     noise: float = 0.0
     """Standard deviation of noise added to the belief's gradient: a draw for the streams to be checked on."""
 
+    @override
     def schedule(self, epoch: int) -> dict[str, float]:
-        """See `Method.schedule`."""
         return {"lr": self.lr}
 
+    @override
     def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
-        """See `Method.draw`."""
         return {"noise": torch.randn(2, len(SLOPES), generator=streams["noise"])}
 
+    @override
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
-        """See `Method.init`."""
-        problem.supernet.reset([s["init"] for s in streams])
+        problem.supernet.reset_parameters([s["init"] for s in streams])
         logits = torch.zeros(problem.repeats, 2, len(SLOPES), device=problem.device)
         state = State.of(problem.supernet, {"logits": logits.requires_grad_()})
         state.optimiser = momentum_buffers(weights=state.weights, belief=state.belief)
         return state
 
+    @override
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Categorical:
-        """See `Method.distribution`; shift has an option less than slope."""
+        """Shift has an option less than slope."""
         return Categorical(space.decisions, masked(belief["logits"], space.decisions))
 
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
@@ -156,7 +159,7 @@ def every_choice(space: Space, device: torch.device | str = "cpu") -> Tensor:
 
 def log_likelihoods(problem: Problem, x: Tensor, y: Tensor) -> Tensor:
     """Log p(y_n | x_n, architecture): [repeats, architectures, batch]."""
-    outputs = [problem.supernet(x, Hard(c.expand(problem.repeats, -1))) for c in every_choice(problem.space, y.device)]
+    outputs = [problem.supernet(x, Dense(c.expand(problem.repeats, -1))) for c in every_choice(problem.space, y.device)]
     return problem.likelihood.log_likelihood(torch.stack(outputs, 1), y.unsqueeze(1))
 
 

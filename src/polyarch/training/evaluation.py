@@ -7,21 +7,21 @@ from torch import Tensor
 
 from polyarch.architecture import Architecture
 from polyarch.core import Problem
-from polyarch.spaces.base import Hard, Soft, Space
+from polyarch.spaces.base import Space
 from polyarch.spaces.only import certain
+from polyarch.spaces.views import Dense, Soft, Sparse, SparsePerRepeat
 
 
 @torch.no_grad()
-def evaluate_view(problem: Problem, view: Hard | Soft, split: str) -> dict[str, Tensor]:
+def evaluate_view(problem: Problem, view: Sparse | SparsePerRepeat | Dense | Soft, split: str) -> dict[str, Tensor]:
     """Mean log-likelihood, which is the objective too, and the everyday metric: [repeats] each, in evaluation mode."""
     problem.supernet.eval()
-    if isinstance(view, Hard) and isinstance(view.choices, Tensor):
-        view = Hard.read(view.choices)
+    quickest = problem.supernet.quickest(view.choices) if isinstance(view, Dense) else view
     count = len(problem.data[split])
     fit = torch.zeros(problem.repeats, dtype=torch.float64, device=problem.device)
     measured = torch.zeros_like(fit)
     for batch in problem.passes(split):
-        outputs = problem.supernet(batch.x, view)
+        outputs = problem.supernet(batch.x, quickest)
         fit += problem.likelihood.log_likelihood(outputs, batch.y).sum(-1, dtype=torch.float64)
         measured += problem.likelihood.measured(outputs, batch.y).sum(-1)
     mean = fit / count
@@ -30,14 +30,16 @@ def evaluate_view(problem: Problem, view: Hard | Soft, split: str) -> dict[str, 
 
 def evaluate_mean(problem: Problem, architectures: Tensor, split: str) -> dict[str, Tensor]:
     """What architectures [n, decisions] are worth in the mean, with the shared weights."""
-    found = [evaluate_view(problem, Hard(row.expand(problem.repeats, -1)), split) for row in architectures]
+    found = [evaluate_view(problem, Dense(row.expand(problem.repeats, -1)), split) for row in architectures]
     return {name: torch.stack([one[name] for one in found]).mean(0) for name in found[0]}
 
 
 def best_architecture(problem: Problem, architectures: Tensor) -> Tensor:
     """Each repeat's best of architectures [n, decisions], by validation data, else by training data: [repeats, ...]."""
     split = "valid" if "valid" in problem.data else "train"
-    found = [evaluate_view(problem, Hard(row.expand(problem.repeats, -1)), split)["objective"] for row in architectures]
+    found = [
+        evaluate_view(problem, Dense(row.expand(problem.repeats, -1)), split)["objective"] for row in architectures
+    ]
     return architectures[torch.stack(found).argmax(0)]
 
 

@@ -12,8 +12,9 @@ from torch.utils.checkpoint import checkpoint
 
 from polyarch.data.task import Classification, Likelihood, Standardise
 from polyarch.errors import PolyarchError
-from polyarch.spaces.base import All, Hard, Supernet
+from polyarch.spaces.base import Supernet
 from polyarch.spaces.layers import Dropout
+from polyarch.spaces.views import All, Sparse
 from polyarch.uncertainty.predictive import Predictive
 
 
@@ -57,7 +58,7 @@ class Within(nn.Module):
         """
         super().__init__()
         self.supernet = supernet
-        self.views = [Hard(tuple(row)) for row in choices.tolist()]
+        self.views = [Sparse(tuple(row)) for row in choices.tolist()]
         self.seeds = range(len(self.views)) if seeds is None else seeds
         self._dropouts = [module for module in supernet.modules() if isinstance(module, Dropout)]
 
@@ -67,7 +68,7 @@ class Within(nn.Module):
         members = [partial(self._member, view, seed) for view, seed in zip(self.views, self.seeds, strict=True)]
         return torch.stack([_lean(member, repeat).squeeze(0) for member in members])
 
-    def _member(self, view: Hard, seed: int, x: Tensor) -> Tensor:
+    def _member(self, view: Sparse, seed: int, x: Tensor) -> Tensor:
         """What one says; with dropout, as the one thinned network that its seed stands for.
 
         So it says the same of an input in any company, and the gradient of an attack is that of what is attacked.

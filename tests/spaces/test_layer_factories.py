@@ -1,4 +1,4 @@
-"""The two kits build the same layers: repeat r of a batched one is the plain one with its weights."""
+"""The two factories build the same layers: repeat r of a batched one is the plain one with its weights."""
 
 import math
 
@@ -7,7 +7,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from polyarch.spaces.kits import Batched, Plain
+from polyarch.spaces.layer_factories import BatchedLayers, PlainLayers
 
 REPEATS = 3
 CONVOLUTIONS = {
@@ -25,7 +25,7 @@ def generators(*seeds):
 
 
 def drawn(layer, *seeds):
-    layer.draw(generators(*(seeds or range(REPEATS))))
+    layer.reset_parameters(generators(*(seeds or range(REPEATS))))
     return layer.double()
 
 
@@ -69,22 +69,22 @@ def check_same(make_plain, batched, x):
 
 @pytest.mark.parametrize("settings", CONVOLUTIONS.values(), ids=CONVOLUTIONS)
 def test_convolutions(settings):
-    batched = drawn(Batched(REPEATS).conv(**settings))
-    check_same(lambda: Plain().conv(**settings), batched, images(settings["inputs"]))
+    batched = drawn(BatchedLayers(REPEATS).conv(**settings))
+    check_same(lambda: PlainLayers().conv(**settings), batched, images(settings["inputs"]))
 
 
 def test_linear():
-    batched = drawn(Batched(REPEATS).linear(6, 4))
-    check_same(lambda: Plain().linear(6, 4), batched, images(6)[..., 0, 0])
+    batched = drawn(BatchedLayers(REPEATS).linear(6, 4))
+    check_same(lambda: PlainLayers().linear(6, 4), batched, images(6)[..., 0, 0])
 
 
 @pytest.mark.parametrize("affine", [True, False])
 def test_norm(affine):
-    batched = drawn(Batched(REPEATS).norm(3, affine=affine))
+    batched = drawn(BatchedLayers(REPEATS).norm(3, affine=affine))
     assert len(list(batched.parameters())) == (2 if affine else 0)
     for parameter in batched.parameters():
         nn.init.normal_(parameter.data, 1)
-    plains = [plain_twin(Plain().norm(3, affine=affine), batched, repeat) for repeat in range(REPEATS)]
+    plains = [plain_twin(PlainLayers().norm(3, affine=affine), batched, repeat) for repeat in range(REPEATS)]
     for seed in range(3):  # training passes move the running statistics alike
         x = images(3, batch=4 + seed)
         output = unfold(batched(fold(x)))
@@ -95,14 +95,14 @@ def test_norm(affine):
         assert torch.allclose(batched.running_var[repeat], plain.running_var, atol=1e-12)
     batched.eval()
     if affine:
-        check_same(lambda: Plain().norm(3).eval(), batched, images(3))
-    batched.draw(generators(*range(REPEATS)))
+        check_same(lambda: PlainLayers().norm(3).eval(), batched, images(3))
+    batched.reset_parameters(generators(*range(REPEATS)))
     assert torch.equal(batched.running_mean, torch.zeros(REPEATS, 3, dtype=torch.float64))
     assert torch.equal(batched.running_var, torch.ones(REPEATS, 3, dtype=torch.float64))
 
 
 def test_norm_by_the_statistics_of_the_batch():
-    batched = drawn(Batched(REPEATS).norm(3, statistics="batch"))
+    batched = drawn(BatchedLayers(REPEATS).norm(3, statistics="batch"))
     x = fold(images(3))
     training = batched(x)
     kept = batched.running_mean.clone()
@@ -110,26 +110,26 @@ def test_norm_by_the_statistics_of_the_batch():
     assert torch.allclose(batched(x), training)
     assert torch.equal(batched.running_mean, kept)
     # What a user is handed keeps running statistics in any case: one input must have an answer.
-    plain = Plain().norm(3, statistics="batch").eval()
+    plain = PlainLayers().norm(3, statistics="batch").eval()
     assert plain(torch.ones(1, 3, 2, 2)).isfinite().all()
     assert plain.track_running_stats
 
 
 def test_channels_side_by_side():
     parts = [images(2), images(3), images(1)]
-    together = unfold(Batched(REPEATS).cat([fold(part) for part in parts]))
+    together = unfold(BatchedLayers(REPEATS).cat([fold(part) for part in parts]))
     for repeat in range(REPEATS):
-        assert torch.equal(together[repeat], Plain().cat([part[repeat] for part in parts]))
+        assert torch.equal(together[repeat], PlainLayers().cat([part[repeat] for part in parts]))
 
 
 @pytest.mark.parametrize("layer", ["conv", "linear"])
 def test_first_weights_have_the_law_of_torchs_own(layer):
     settings = {"conv": (8, 16, 3), "linear": (72, 64)}[layer]
     given = {"bias": True} if layer == "conv" else {}
-    batched = getattr(Batched(2), layer)(*settings, **given)
-    batched.draw(generators(0, 1))
+    batched = getattr(BatchedLayers(2), layer)(*settings, **given)
+    batched.reset_parameters(generators(0, 1))
     torch.manual_seed(0)
-    plain = getattr(Plain(), layer)(*settings, **given)
+    plain = getattr(PlainLayers(), layer)(*settings, **given)
     bound = 1 / math.sqrt(72)
     for name, parameter in plain.named_parameters():
         assert parameter.abs().max() <= bound
@@ -139,11 +139,13 @@ def test_first_weights_have_the_law_of_torchs_own(layer):
             assert stats.ks_2samp(values, parameter.detach().flatten().numpy()).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("make", [lambda kit: kit.conv(2, 3, 3, bias=True), lambda kit: kit.linear(5, 4)])
+@pytest.mark.parametrize(
+    "make", [lambda factory: factory.conv(2, 3, 3, bias=True), lambda factory: factory.linear(5, 4)]
+)
 def test_a_repeat_starts_like_its_single_run(make):
-    together = drawn(make(Batched(REPEATS)), 4, 5, 6)
+    together = drawn(make(BatchedLayers(REPEATS)), 4, 5, 6)
     for repeat, seed in enumerate((4, 5, 6)):
-        alone = drawn(make(Batched(1)), seed)
+        alone = drawn(make(BatchedLayers(1)), seed)
         for name, value in together.named_parameters():
             assert torch.equal(value[repeat], alone.get_parameter(name)[0])
     weight = next(together.parameters())
