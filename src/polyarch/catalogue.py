@@ -29,7 +29,7 @@ _LDN = {
     "evaluate_every": 10,
 }  # appendix B; 8000 from the released code
 _LDN_IMAGES = {
-    "stop": "valid",
+    "stop": "select",
     "epochs": 500,
     "patience": 30,
     "drop_after": 30,
@@ -138,7 +138,7 @@ METHODS |= {
 METHODS |= {
     "semi-supervised": Entry(
         "polyarch.methods.semi_supervised:SemiSupervised",
-        "few labels (--labels N), and two architectures that agree on the rest",
+        "few labels (--set labels=N), and two architectures that agree on the rest",
     ),
 }
 _ONE_SHOT_METHOD = "polyarch.methods.one_shot:OneShot"

@@ -12,24 +12,13 @@ import torch
 from torch import Tensor
 
 from polyarch import distributed
-from polyarch.data.task import Likelihood
+from polyarch.data.task import Likelihood, Split
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
 from polyarch.settings import check_types, positive
 from polyarch.spaces.base import Space, Supernet
 from polyarch.streams import Streams
-
-
-@dataclass(frozen=True)
-class Examples:
-    """A split on the device, standardised: `x` [n, ...], `y` [n]."""
-
-    x: Tensor
-    y: Tensor
-
-    def __len__(self) -> int:
-        return len(self.y)
 
 
 @dataclass(frozen=True)
@@ -40,8 +29,10 @@ class Problem:
     supernet: Supernet
     likelihood: Likelihood
     prior: Categorical
-    data: Mapping[str, Examples]
-    """Under `train`, `valid` where there is one, and, with few labels, `unlabelled` (whose `y` is -1)."""
+    data: Mapping[str, Split]
+    """Standardised and on the device: `train`; where there is validation data `search`, which belief is learnt on, and
+    `select`, which is evaluated and stopped on (the same examples, unless the data has some of their own for `search`);
+    and what else the task has for learning, such as `unlabelled`."""
     black: Tensor | None = None
     """Of images: what a black pixel is after standardising, [channels, 1, 1]."""
     precision: str = "float32"
@@ -184,9 +175,9 @@ class Method(ABC):
     """Examples a step, over all ranks; a last partial batch is dropped."""
     evaluate_every: int = 1
     """Epochs between two evaluations; early stopping and metrics look there only."""
-    stop: Literal["auto", "train", "valid", "never"] = "auto"
-    """Keep the best state by the objective on `train` data or on `valid` data, or `never` stop early and keep the
-    last; `auto` is valid where there is such a split, else train."""
+    stop: Literal["auto", "train", "select", "never"] = "auto"
+    """Keep the best state by the objective on `train` data or on `select` (validation) data, or `never` stop early and
+    keep the last; `auto` is select where there is such a split, else train."""
     patience: int = 30
     """Stop after so many epochs without a better objective."""
 

@@ -142,11 +142,11 @@ class Bilevel(WeightSharing, ABC):
         """One batch of each kind, or T of them."""
         if self.objective == "valid":
             return super().feeds(problem)
-        size = self.size(problem, "train", *(["valid"] if self.objective == "sovl" else []))
+        size = self.size(problem, "train", *(["search"] if self.objective == "sovl" else []))
         steps = min(self.steps, max(problem.train_size // size, 1))
         feeds = {"train": FeedSpec("train", size, steps, shorter=True)}
         if self.objective == "sovl":
-            feeds["search"] = FeedSpec("valid", size, min(steps, len(problem.data["valid"]) // size))
+            feeds["search"] = FeedSpec("search", size, min(steps, len(problem.data["search"]) // size))
         return feeds
 
     def draw(self, problem: Problem, streams: Streams) -> dict[str, Tensor]:
@@ -217,7 +217,7 @@ class Bilevel(WeightSharing, ABC):
         if not self.curvature:
             return found
         [(name, value)] = [(name, value) for name, value in state.belief.items() if value.requires_grad]
-        batch = next(problem.passes("train" if self.objective == "sotl" else "valid", self.batch_size))
+        batch = next(problem.passes("train" if self.objective == "sotl" else "search", self.batch_size))
         kept = Snapshot(state.buffers.values())
         problem.supernet.train()
 
@@ -264,7 +264,7 @@ class Bilevel(WeightSharing, ABC):
         for k in range(self.draws):
             if self.order == "first":
                 fit = self._loss(problem, state, feed, search, k, moves=True)
-                found.append(gradients(fit + self._prior(problem, state, "valid"), moving(state)))
+                found.append(gradients(fit + self._prior(problem, state, "search"), moving(state)))
             else:
                 own, fit = self._second_order(problem, state, feed, train, search, k)
                 found.append(own)
@@ -301,7 +301,7 @@ class Bilevel(WeightSharing, ABC):
                 weight.sub_(rate * (momentum + slope + self.weight_decay * weight))
         judged = self._loss(problem, state, feed, search, k, moves=True)
         movable = moving(state)
-        found = gradients(judged + self._prior(problem, state, "valid"), [*movable, *weights])
+        found = gradients(judged + self._prior(problem, state, "search"), [*movable, *weights])
         direct, direction = found[: len(movable)], found[len(movable) :]
         before.restore()
 
@@ -325,7 +325,7 @@ class Bilevel(WeightSharing, ABC):
         else:
             summed = self._along_steps(problem, state, feed, batches)
         before.restore()
-        prior = self._prior(problem, state, "train" if self.objective == "sotl" else "valid")
+        prior = self._prior(problem, state, "train" if self.objective == "sotl" else "search")
         if isinstance(prior, Tensor):
             torch._foreach_add_(summed, gradients(len(batches) * prior, movable))
         self.move_belief(problem, state, [summed], feed)

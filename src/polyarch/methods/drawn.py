@@ -40,7 +40,7 @@ class DrawnArchitectures(Recipe, ABC):
     drops: ClassVar[tuple[float, ...]]
     """After these parts of the training the rate falls."""
 
-    stop: Literal["auto", "train", "valid", "never"] = "never"
+    stop: Literal["auto", "train", "select", "never"] = "never"
     """As for every method; the paper reports the last epoch."""
     nesterov: bool = True
     """Nesterov's momentum (the paper)."""

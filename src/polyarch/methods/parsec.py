@@ -106,7 +106,7 @@ class Parsec(WeightSharing):
         self.move_weights(state, found, feed.rates["weights"])
 
         # The prior speaks once for all examples that judge architectures, so here for the batch's share of them.
-        prior = belief.expected(problem.prior.log_probs) * examples / len(problem.data["valid"])
+        prior = belief.expected(problem.prior.log_probs) * examples / len(problem.data["search"])
         score = (omega * belief.log_prob(choices)).sum(-1) + prior
         logits = list(state.belief.values())
         adam(logits, gradients(-score, logits), state.optimiser, "belief", rate=feed.rates["belief"])

@@ -26,7 +26,7 @@ from polyarch.training.optimisers import cosine
 class WeightSharing(Recipe, ABC):
     """Trains shared weights on training data by the recipe of DARTS; how belief moves is each method's own."""
 
-    stop: Literal["auto", "train", "valid", "never"] = "never"
+    stop: Literal["auto", "train", "select", "never"] = "never"
     """As for every method; these searches keep the last state."""
     epochs: int = 50
     """Passes over the training data (DARTS)."""
@@ -41,13 +41,15 @@ class WeightSharing(Recipe, ABC):
 
     def feeds(self, problem: Problem) -> dict[str, FeedSpec]:
         """A training batch for the weights, a search batch from validation data for belief."""
-        size = self.size(problem, "train", "valid")
-        return {"train": FeedSpec("train", size), "search": FeedSpec("valid", size)}
+        size = self.size(problem, "train", "search")
+        return {"train": FeedSpec("train", size), "search": FeedSpec("search", size)}
 
     def size(self, problem: Problem, *splits: str) -> int:
         """Examples of a batch: `batch_size`, or what the smallest of the splits has."""
-        if "valid" in splits and "valid" not in problem.data:
-            raise PolyarchError(f"{self.name} judges architectures on validation data; set valid (of the data) above 0")
+        if "search" in splits and "search" not in problem.data:
+            raise PolyarchError(
+                f"{self.name} judges architectures on validation data; set select or search (of the data) above 0"
+            )
         size = min(self.batch_size, *(len(problem.data[split]) for split in splits))
         return size - size % distributed.size()
 

@@ -16,7 +16,7 @@ from polyarch.settings import at_least
 class _Validated(Tuned, ABC):
     """What both have in common: when and how validation data is looked at."""
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"weights", "train", "valid"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"weights", "train", "select"})
     least_steps: ClassVar[int] = 0
 
     steps: int = 0

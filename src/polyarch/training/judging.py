@@ -34,6 +34,6 @@ def judged_on_average(problem: Problem, architectures: Tensor, split: str) -> di
 
 def best_judged(problem: Problem, architectures: Tensor) -> Tensor:
     """Each repeat's best of architectures [n, decisions], by validation data, else by training data: [repeats, ...]."""
-    split = "valid" if "valid" in problem.data else "train"
+    split = "select" if "select" in problem.data else "train"
     found = [judged(problem, Hard(row.expand(problem.repeats, -1)), split)["objective"] for row in architectures]
     return architectures[torch.stack(found).argmax(0)]

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from polyarch.core import Examples, Feed, Method, Problem, State
-from polyarch.data.labels import HIDDEN
-from polyarch.data.task import Task
+from polyarch.core import Feed, Method, Problem, State
+from polyarch.data.task import Split, Task
 from polyarch.distributions.priors import make_prior
 from polyarch.spaces.base import Space
 from polyarch.streams import Streams
@@ -34,19 +33,15 @@ class Needs:
         return 2 * self.state + self.gradients + self.activations + self.data
 
 
-def prepare(method: Method, space: Space, task: Task, examples: Examples, repeats: int) -> tuple[Problem, State, Feed]:
-    """Everything that a first step needs, with `examples` standing in for every split: in one, without labels."""
+def prepare(method: Method, space: Space, task: Task, examples: Split, repeats: int) -> tuple[Problem, State, Feed]:
+    """Everything that a first step needs, with `examples` standing in for every split."""
     stage = method.stages(space)[0]
     problem = Problem(
         space=stage.space,
         supernet=stage.space.supernet(task.shape, repeats),
         likelihood=task.likelihood,
         prior=make_prior(method.default_prior, stage.space.decisions),
-        data={
-            "train": examples,
-            "valid": examples,
-            "unlabelled": Examples(examples.x, torch.full_like(examples.y, HIDDEN)),
-        },
+        data=dict.fromkeys(("train", "search", "select", *task.learning_data()), examples),
     )
     streams = [Streams(k) for k in range(repeats)]
     state = method.init(problem, streams, None)
@@ -59,9 +54,9 @@ def prepare(method: Method, space: Space, task: Task, examples: Examples, repeat
     return problem, state, Feed(batches, draws, rates)
 
 
-def standardised(task: Task) -> Examples:
+def standardised(task: Task) -> Split:
     """The training split as a method sees it."""
-    return Examples(task.standardise(task.train.x), task.train.y)
+    return Split(task.standardise(task.train.x), task.train.y)
 
 
 def rehearse(method: Method, space: Space, task: Task, repeats: int = 1) -> Needs:
@@ -77,9 +72,9 @@ def rehearse(method: Method, space: Space, task: Task, repeats: int = 1) -> Need
         saved[id(value.untyped_storage())] = value
         return value
 
-    real = standardised(task)
+    real = Split(task.standardise(task.training.x), task.training.y)
     with FakeTensorMode() as mode, torch.autograd.graph.saved_tensors_hooks(note, lambda value: value):
-        examples = Examples(mode.from_tensor(real.x), mode.from_tensor(real.y))
+        examples = Split(mode.from_tensor(real.x), mode.from_tensor(real.y))
         problem, state, feed = prepare(method, space, task, examples, repeats)
         method.step(problem, state, feed)
         own = {id(value.untyped_storage()) for value in state.tensors().values()}
