@@ -18,7 +18,7 @@ from collections.abc import Callable
 import torch
 
 import polyarch as pa
-from polyarch.core import Examples
+from polyarch.data.task import Split
 from polyarch.ranking import draw
 from polyarch.scores import Candidate, Curve, Look, Tuning, fine_tuned
 from polyarch.scores.together import tuned_together
@@ -41,8 +41,8 @@ def candidates_of(count: int, channels: int, cells: int, device: str) -> list[Ca
         task.shape,
         supernet.to(device),
         likelihood=task.likelihood,
-        train=Examples(x, y),
-        valid=Examples(x[many], y[many]),
+        train=Split(x, y),
+        select=Split(x[many], y[many]),
     )
     return [Candidate(**{**vars(given), "architecture": cell}) for cell in draw(space, count, seed=0)]
 

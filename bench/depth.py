@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 import torch
 
 import polyarch as pa
-from polyarch.core import Examples, Feed, Problem
-from polyarch.data.task import Task
+from polyarch.core import Feed, Problem
+from polyarch.data.task import Split, Task
 from polyarch.distributions import make_prior
 from polyarch.methods import FixedDepth, Method, VariationalDepth
 from polyarch.streams import Streams
@@ -27,7 +27,7 @@ from polyarch.training.capture import CapturedStep
 def stepper(method: Method, task: Task, depth: int, repeats: int, device: torch.device) -> Callable[[], object]:
     """One training step of `method` on fixed data, captured on a CUDA device."""
     space = pa.spaces.ResidualDepth(max_depth=depth)
-    data = {"train": Examples(task.standardise(task.train.x).to(device), task.train.y.to(device))}
+    data = {"train": Split(task.standardise(task.train.x).to(device), task.train.y.to(device))}
     with torch.device(device):
         supernet = space.supernet(task.shape, repeats)
         prior = make_prior("exponential", space.decisions)
@@ -42,9 +42,9 @@ def stepper(method: Method, task: Task, depth: int, repeats: int, device: torch.
 
 def image_task(examples: int = 128) -> Task:
     """Digits enlarged to 28x28, the paper's image size: a batch of them that two cores can take."""
-    digits = pa.data.load("digits", valid=0)
+    digits = pa.data.load("digits", select=0)
     x = torch.nn.functional.interpolate(digits.train.x[:examples].float(), (28, 28), mode="bilinear")
-    return pa.data.load((x.numpy(), digits.train.y[:examples].numpy()), valid=0, test=0)
+    return pa.data.load((x.numpy(), digits.train.y[:examples].numpy()), select=0, test=0)
 
 
 def medians(jobs: Mapping[str, Callable[[], object]], rounds: int, device: torch.device) -> dict[str, float]:

@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--random", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=1)
     arguments = parser.parse_args()
-    task = pa.data.load("digits", valid=0.3)
+    task = pa.data.load("digits", select=0.3)
     for name in METHODS:
         cls, preset = find("method", name)
         for seed in range(arguments.seeds):

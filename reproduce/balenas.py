@@ -39,7 +39,8 @@ from torch import Tensor, nn
 
 import polyarch as pa
 from polyarch.architecture import Architecture
-from polyarch.core import Examples, Problem
+from polyarch.core import Problem
+from polyarch.data.task import Split
 from polyarch.distributions import GaussianLogits, uniform
 from polyarch.distributions.base import Distribution
 from polyarch.methods.bilevel import by_simplex
@@ -149,11 +150,11 @@ def searched(case: Case, effort: Effort, folder: Path) -> list[pa.Run]:
 
 def problem_of(run: pa.Run, effort: Effort) -> Problem:
     """The weights of a run, on its device, and validation data to judge by."""
-    valid, device = effort.task.valid, run.device
+    valid, device = effort.task.select, run.device
     assert valid is not None
-    data = Examples(effort.task.standardise(valid.x).to(device), valid.y.to(device))
+    data = Split(effort.task.standardise(valid.x).to(device), valid.y.to(device))
     supernet = run.supernet().to(device)
-    return Problem(run.space, supernet, effort.task.likelihood, uniform(run.space.decisions), {"valid": data})
+    return Problem(run.space, supernet, effort.task.likelihood, uniform(run.space.decisions), {"select": data})
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -169,7 +170,7 @@ def summary(case: Case, run: pa.Run, effort: Effort, curvature: Tensor) -> Row:
     """One seed's search in numbers."""
     belief, lines = run.distribution, run.history()
     settings = method_of(case, effort).settings()
-    last = lines[-1]["valid"]
+    last = lines[-1]["select"]
     row = {
         "case": case.name,
         "seed": run.seed,
@@ -186,9 +187,9 @@ def summary(case: Case, run: pa.Run, effort: Effort, curvature: Tensor) -> Row:
         "truth": effort.truth([run.architecture]),
     }
     if isinstance(belief, GaussianLogits):
-        row["sigma"] = [settings["initial_precision"] ** -0.5, *(line["valid"]["sigma"] for line in lines)]
+        row["sigma"] = [settings["initial_precision"] ** -0.5, *(line["select"]["sigma"] for line in lines)]
         row["mean_spread"] = belief.mean.std(-1).mean().item()
-        examples = settings["data_size"] or len(effort.task.valid or ())
+        examples = settings["data_size"] or len(effort.task.select or ())
         curvatures = (run.belief["precision"] - settings["prior_precision"]) / examples
         row["slope"] = curvatures.mean().clamp_min(0).sqrt().item()
     else:
@@ -199,7 +200,7 @@ def summary(case: Case, run: pa.Run, effort: Effort, curvature: Tensor) -> Row:
 def loss_at(problem: Problem, examples: int = 128) -> Callable[[Tensor], Tensor]:
     """The loss of one validation batch as a function of alpha [1, edges, operations], with batch norm as in a step."""
     problem.supernet.train()
-    batch = next(problem.passes("valid", examples))
+    batch = next(problem.passes("select", examples))
     return lambda alpha: loss(problem, batch, by_simplex(problem.space, alpha.softmax(-1)))
 
 
@@ -233,7 +234,7 @@ def in_double(problem: Problem, *, smooth: bool) -> Problem:
     for path, module in list(supernet.named_modules(remove_duplicate=False)):
         if smooth and isinstance(module, nn.ReLU):
             supernet.set_submodule(path, Smooth())
-    data = {name: Examples(split.x.double(), split.y) for name, split in problem.data.items()}
+    data = {name: Split(split.x.double(), split.y) for name, split in problem.data.items()}
     return replace(problem, supernet=supernet, data=data)
 
 
@@ -313,7 +314,7 @@ def picks(run: pa.Run, problem: Problem, effort: Effort, flows: dict[str, float]
                     "architecture": str(drawn[best]),
                     "synflow": flows[drawn[best].text],
                     "parameters": sizes[best],
-                    "shared_accuracy": judged(problem, Sparse(drawn[best].choices), "valid")["accuracy"].item(),
+                    "shared_accuracy": judged(problem, Sparse(drawn[best].choices), "select")["accuracy"].item(),
                     "truth": truth[best] if truth else None,
                 }
 
@@ -512,7 +513,7 @@ def main() -> None:
         where["limit"] = arguments.limit
     unheld = {"test": 0} if arguments.data == "digits" else {}  # no test data is looked at; other sets have their own
     effort = Effort(
-        task=pa.data.load(arguments.data, valid=0.5, **where, **unheld),
+        task=pa.data.load(arguments.data, select=0.5, **where, **unheld),
         space=pa.spaces.NasBench201(channels=arguments.channels, cells=arguments.cells),
         table=open_table(arguments.table) if arguments.table else None,
         column=arguments.column,

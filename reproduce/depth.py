@@ -266,12 +266,12 @@ def head(effort: Effort) -> Rows:
     from polyarch.spaces.views import All
 
     task = pa.data.load("digits")
-    assert task.valid is not None
+    assert task.select is not None
     for statistics_kept in ("per-depth", "shared"):
         space = pa.spaces.ResidualDepth(max_depth=20, head_statistics=statistics_kept)
         how = method("variational-depth", epochs=40, batch_size=128)
         for run in train(space, task, how, effort, repeats=min(effort.seeds, 3)):
-            x, y = task.standardise(task.valid.x)[None], task.valid.y[None]
+            x, y = task.standardise(task.select.x)[None], task.select.y[None]
             fits = {}
             for mode in ("running", "batch"):
                 supernet = run.supernet().train(mode == "batch")

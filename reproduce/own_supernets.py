@@ -81,7 +81,7 @@ def train(name: str, task: Task, seeds: Sequence[int], epochs: int, device: torc
     for _ in range(epochs):
         line = loop.epoch()
     assert line is not None
-    print(json.dumps({"method": name, "seeds": seeds, "train": line["step"], "valid": line["valid"]}), flush=True)
+    print(json.dumps({"method": name, "seeds": seeds, "train": line["step"], "valid": line["select"]}), flush=True)
     found = problem.supernet.state_dict().items()
     return {seed: {key: value[k : k + 1].cpu().clone() for key, value in found} for k, seed in enumerate(seeds)}
 
@@ -147,7 +147,7 @@ def candidates_of(one: Pass, count: int, task: Task, folder: Path, device: torch
         problem.supernet,
         likelihood=problem.likelihood,
         train=problem.data["train"],
-        valid=problem.data["valid"],
+        select=problem.data["select"],
         order=one.seed,
     )
     return [replace(given, architecture=cell) for cell in find_truth(SPACE, None, None).draw(SPACE, count, seed=0)]
@@ -171,7 +171,7 @@ def main() -> None:
     given = parser.parse_args()
     started, device = time.monotonic(), torch.device(given.device)
     given.out.mkdir(parents=True, exist_ok=True)
-    task = halved(pa.data.load("fashion-mnist", valid=0, **({"folder": given.folder} if given.folder else {})))
+    task = halved(pa.data.load("fashion-mnist", select=0, **({"folder": given.folder} if given.folder else {})))
     if given.verb == "train":
         train_all(given, task, device)
         return

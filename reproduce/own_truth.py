@@ -24,8 +24,8 @@ from torch import Tensor
 
 import polyarch as pa
 from polyarch.architecture import Architecture
-from polyarch.core import Examples, Problem
-from polyarch.data.task import Task
+from polyarch.core import Problem
+from polyarch.data.task import Split, Task
 from polyarch.distributions import uniform
 from polyarch.methods.side_by_side import SideBySide
 from polyarch.spaces import NasBench201
@@ -45,7 +45,7 @@ def halved(task: Task) -> Task:
 
     assert task.test is not None
     train = replace(task.train, x=pooled(task.train.x))
-    return replace(task, train=train, valid=None, test=replace(task.test, x=pooled(task.test.x)))
+    return replace(task, splits={"train": train, "test": replace(task.test, x=pooled(task.test.x))})
 
 
 def distinct_cells(seed: int) -> list[Architecture]:
@@ -66,7 +66,7 @@ def problem_of(task: Task, space: NasBench201, repeats: int, device: torch.devic
     mean, std = x[:TRAIN].mean(), x[:TRAIN].std()
     splits = {
         "train": (x[:TRAIN], y[:TRAIN]),
-        "valid": (x[TRAIN : TRAIN + VALID], y[TRAIN : TRAIN + VALID]),
+        "select": (x[TRAIN : TRAIN + VALID], y[TRAIN : TRAIN + VALID]),
         "test": (task.test.x, task.test.y),
     }
     with torch.device(device):
@@ -77,13 +77,13 @@ def problem_of(task: Task, space: NasBench201, repeats: int, device: torch.devic
         supernet,
         task.likelihood,
         replace(prior, logits=prior.logits.to(device)),
-        {name: Examples(((a - mean) / std).to(device), b.to(device)) for name, (a, b) in splits.items()},
+        {name: Split(((a - mean) / std).to(device), b.to(device)) for name, (a, b) in splits.items()},
     )
 
 
 def trained(cells: list[Architecture], task: Task, seed: int, device: torch.device) -> dict[str, np.ndarray]:
     """Curves [cells, epochs] and final test figures [cells] of one seed."""
-    method = SideBySide(tuple(cells), stopping={"split": "valid"})
+    method = SideBySide(tuple(cells), stopping={"split": "select"})
     problem = problem_of(task, SPACE.evaluated(), len(cells), device)
     streams = [Streams(1000 * seed + k) for k in range(len(cells))]
     loop = Loop(method, problem, method.init(problem, streams, None), streams, Progress(), method.epochs)
@@ -94,8 +94,8 @@ def trained(cells: list[Architecture], task: Task, seed: int, device: torch.devi
         lines.append(line)
     curves = {
         "train_loss": -np.array([line["step"]["log_likelihood"] for line in lines]).T,
-        "valid_loss": -np.array([line["valid"]["log_likelihood"] for line in lines]).T,
-        "valid_accuracy": np.array([line["valid"]["accuracy"] for line in lines]).T,
+        "valid_loss": -np.array([line["select"]["log_likelihood"] for line in lines]).T,
+        "valid_accuracy": np.array([line["select"]["accuracy"] for line in lines]).T,
     }
     test = method.evaluate(problem, loop.state, "test")
     ends = {"test_accuracy": test["accuracy"], "test_loss": -test["log_likelihood"]}
@@ -142,7 +142,7 @@ def main() -> None:
         return
     started = time.monotonic()
     given.out.mkdir(parents=True, exist_ok=True)
-    task = halved(pa.data.load("fashion-mnist", valid=0, **({"folder": given.folder} if given.folder else {})))
+    task = halved(pa.data.load("fashion-mnist", select=0, **({"folder": given.folder} if given.folder else {})))
     # Sorted, so that cells that are trained at once have operations in common, which makes larger pieces of work.
     cells = sorted(distinct_cells(seed=0)[: given.cells], key=lambda cell: cell.choices)
     for seed in range(given.seeds):

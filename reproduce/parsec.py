@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 import polyarch as pa
-from polyarch.core import Examples
+from polyarch.data.task import Split
 from polyarch.distributions import Categorical, uniform
 from polyarch.distributions.categorical import masked
 from polyarch.methods.parsec import effective_samples, importance_weights
@@ -151,9 +151,7 @@ def lines(seed: int) -> Enumerated:
     with tempfile.TemporaryDirectory() as folder:
         task = toy_task(Path(folder))
     rows = torch.randperm(len(task.train), generator=generator)[:8]
-    problem, state, feed = prepare(
-        pa.methods.Parsec(), Lines(), task, Examples(task.train.x[rows], task.train.y[rows]), 1
-    )
+    problem, state, feed = prepare(pa.methods.Parsec(), Lines(), task, Split(task.train.x[rows], task.train.y[rows]), 1)
     with torch.no_grad():
         state.weights["offset"].copy_(torch.randn(1, generator=generator))
         [batch] = feed.batches["search"]
@@ -164,8 +162,8 @@ def lines(seed: int) -> Enumerated:
 
 def cells(seed: int, epochs: int) -> Enumerated:
     """All cells of nasbench201 (C=4, N=1) on a search batch of 64 digits, after some epochs of PARSEC with K=4."""
-    space, task = pa.spaces.NasBench201(channels=4, cells=1), pa.data.load("digits", valid=0.3)
-    assert task.valid is not None
+    space, task = pa.spaces.NasBench201(channels=4, cells=1), pa.data.load("digits", select=0.3)
+    assert task.select is not None
     supernet: Supernet = space.supernet(task.shape)
     belief = uniform(space.decisions)
     supernet.reset_parameters([Streams(seed)["init"]])
@@ -177,8 +175,8 @@ def cells(seed: int, epochs: int) -> Enumerated:
             supernet, learnt = run.supernet(), run.distribution
             assert isinstance(learnt, Categorical)
             belief = learnt
-    rows = torch.randperm(len(task.valid), generator=torch.Generator().manual_seed(seed))[:64]
-    x, y = task.standardise(task.valid.x[rows]), task.valid.y[rows]
+    rows = torch.randperm(len(task.select), generator=torch.Generator().manual_seed(seed))[:64]
+    x, y = task.standardise(task.select.x[rows]), task.select.y[rows]
     fits = fits_of(supernet, task, x, y, every_choice(space))
     return Enumerated(Categorical(space.decisions, belief.logits.detach().double()), fits, len(rows))
 

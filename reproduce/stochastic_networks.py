@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 import polyarch as pa
-from polyarch.core import Examples, Method, Problem
-from polyarch.data.labels import few_labels
+from polyarch.core import Method, Problem
+from polyarch.data.labels import HIDDEN, keep_labels
 from polyarch.data.task import Split, Task
 from polyarch.distributions import uniform
 from polyarch.methods.semi_supervised import SemiSupervised
@@ -119,25 +119,29 @@ def _few(setup: Setup) -> SemiSupervised:
 
 def task_of(name: str, folder: str, setup: Setup) -> Task:
     """Data as a setup takes them; the same preparation for data of another kind."""
-    task = pa.data.load(name, valid=0, **({"folder": folder} if folder else {}))
+    task = pa.data.load(name, select=0, **({"folder": folder} if folder else {}))
     task = halved(task) if setup.small else task
     if not setup.examples:
         return task
     train = Split(task.train.x[: setup.examples], task.train.y[: setup.examples])
-    return replace(task, train=train)
+    return replace(task, splits={**task.splits, "train": train})
 
 
 def problem_of(setup: Setup, space: Wiring, task: Task, device: torch.device, *, few: bool = False) -> Problem:
     """Standardised data on a device, and a supernet."""
     assert task.test is not None
     watched = Split(task.test.x[: setup.watched], task.test.y[: setup.watched])
-    splits = {"train": task.train, "valid": watched}
+    splits = {"train": task.train, "select": watched}
     if few:
-        splits["train"], splits["unlabelled"] = few_labels(task, setup.labels)
+        x, y = task.train.x, task.train.y
+        found = keep_labels(y.numpy(), setup.labels, classes=task.likelihood.outputs, seed=0, name=task.name)
+        kept = torch.from_numpy(found)
+        splits["train"] = Split(x[kept], y[kept])
+        splits["unlabelled"] = Split(x[~kept], torch.full_like(y[~kept], HIDDEN))
     with device:
         supernet = space.supernet(task.shape)
     black = task.standardise(torch.zeros(task.input_shape[0], 1, 1)).to(device)
-    data = {name: Examples(task.standardise(s.x).to(device), s.y.to(device)) for name, s in splits.items()}
+    data = {name: Split(task.standardise(s.x).to(device), s.y.to(device)) for name, s in splits.items()}
     precision = "bfloat16" if device.type == "cuda" else "float32"
     return Problem(space, supernet, task.likelihood, uniform(space.decisions), data, black, precision)
 
@@ -154,7 +158,7 @@ def train(setup: Setup, name: str, seed: int, task: Task, device: torch.device, 
     for _ in range(method.epochs):
         line = loop.epoch()
         if line is not None:
-            curve.append({"epoch": line["epoch"], **{k: v[0] for k, v in line["valid"].items()}})
+            curve.append({"epoch": line["epoch"], **{k: v[0] for k, v in line["select"].items()}})
     seconds = round(time.monotonic() - begun, 1)
     print(json.dumps({"network": name, "seed": seed, "seconds": seconds, **curve[-1]}), flush=True)
     return {"weights": problem.supernet.state_dict(), "curve": curve, "seconds": seconds}

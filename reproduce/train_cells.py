@@ -75,7 +75,7 @@ def main() -> None:
         print(markdown(json.loads(arguments.out.read_text())))
         return
     table = open_table(arguments.table)
-    task = pa.data.load("cifar10", valid=0, **({"folder": arguments.images} if arguments.images else {}))
+    task = pa.data.load("cifar10", select=0, **({"folder": arguments.images} if arguments.images else {}))
     rows: list[dict[str, Any]] = []
     for text in spread(table, arguments.cells):
         row = trained(text, task, arguments.device, arguments.epochs)

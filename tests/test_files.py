@@ -151,7 +151,7 @@ def test_configs_of_another_version_or_shape(tmp_path):
     write_json(tmp_path / "config.json", {"format": 99})
     with pytest.raises(PolyarchError, match="use the version that wrote it"):
         Config.read(tmp_path)
-    write_json(tmp_path / "config.json", {"format": 2})
+    write_json(tmp_path / "config.json", {"format": 3})
     with pytest.raises(PolyarchError, match="not a run's config"):
         Config.read(tmp_path)
     (tmp_path / "config.json").write_text("[]")

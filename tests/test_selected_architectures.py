@@ -33,7 +33,7 @@ DRAWS = 20
 def images(tmp_path_factory):
     folder, random = tmp_path_factory.mktemp("images"), np.random.default_rng(0)
     np.savez(folder / "images.npz", x=random.integers(0, 256, (32, 1, 8, 8), np.uint8), y=np.arange(32) % 2)
-    return pa.data.load(folder / "images.npz", valid=0.5, test=0)
+    return pa.data.load(folder / "images.npz", select=0.5, test=0)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 import torch
 
 import polyarch as pa
-from polyarch.core import Examples, Problem
-from polyarch.data.task import TaskShape
+from polyarch.core import Problem
+from polyarch.data.task import Split, TaskShape
 from polyarch.distributions import Categorical, uniform
 from polyarch.scores import Candidate, Parameters
 from polyarch.testing import check_distribution, check_method, check_score, check_space
@@ -34,7 +34,7 @@ def test_belief_becomes_the_enumerated_posterior(tmp_path):
         out=tmp_path / "run",
     )
     x, y = task.standardise(task.train.x), task.train.y
-    problem = Problem(Lines(), run.supernet(), task.likelihood, uniform(Lines().decisions), {"train": Examples(x, y)})
+    problem = Problem(Lines(), run.supernet(), task.likelihood, uniform(Lines().decisions), {"train": Split(x, y)})
     fits = log_likelihoods(problem, x[None], y[None]).sum(-1)[0]
     posterior = (fits - fits.logsumexp(0)).exp()
     believed = run.distribution.log_prob(every_choice(Lines())).exp()

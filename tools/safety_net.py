@@ -64,12 +64,12 @@ class Own(nn.Module):
 
 def images() -> Any:
     random = np.random.default_rng(0)
-    return pa.data.load((random.integers(0, 256, (20, 1, 4, 4), np.uint8), np.arange(20) % 3), valid=0.4, test=0)
+    return pa.data.load((random.integers(0, 256, (20, 1, 4, 4), np.uint8), np.arange(20) % 3), select=0.4, test=0)
 
 
 def larger() -> Any:
     random = np.random.default_rng(0)
-    return pa.data.load((random.integers(0, 256, (30, 1, 8, 8), np.uint8), np.arange(30) % 3), valid=0.3, test=0)
+    return pa.data.load((random.integers(0, 256, (30, 1, 8, 8), np.uint8), np.arange(30) % 3), select=0.3, test=0)
 
 
 TASKS: dict[str, Callable[[], Any]] = {
@@ -103,9 +103,13 @@ def searches() -> Iterator[tuple[str, str, str, Any, dict[str, Any]]]:
     """Name, task, space, method, and what else `search` is told."""
     yield "ldn", "spirals", "depth", VariationalDepth(**EPOCHS, batch_size=32), {}
     yield "ldn-em", "spirals", "depth", VariationalDepth(**EPOCHS, update="em"), {}
-    yield "ldn", "larger", "depth-conv", VariationalDepth(
-        **SMALL, weights={"schedule": {"kind": "multistep", "milestones": (1,)}}, arch={"lr": 0.3}
-    ), {}
+    yield (
+        "ldn",
+        "larger",
+        "depth-conv",
+        VariationalDepth(**SMALL, weights={"schedule": {"kind": "multistep", "milestones": (1,)}}, arch={"lr": 0.3}),
+        {},
+    )
     yield "ldn-uniform", "spirals", "depth", VariationalDepth(**EPOCHS), {"prior": "uniform", "select": "expectation"}
     yield "ldn", "fourier", "fourier", VariationalDepth(**EPOCHS, weights={"lr": 0.01}), {}
     yield "darts", "fourier", "fourier", Darts(**EPOCHS, arch={"lr": 0.1}, weights={"lr": 0.001}), {}
@@ -125,12 +129,14 @@ def searches() -> Iterator[tuple[str, str, str, Any, dict[str, Any]]]:
     for at in some:
         yield "darts-second", "images", at, Darts(**LEARNS, objective={"order": "second"}), {}
         yield "sotl-darts", "images", at, Darts(**LEARNS, **sotl, weights={"grad_clip": 0.0}), {}
-        yield "sotl-exact", "images", at, Darts(
-            **LEARNS, objective={"loss": "sotl", "order": "exact", "steps": 2}, weights={"grad_clip": 0.0}
-        ), {}
-        yield "sovl-darts", "images", at, Darts(
-            **LEARNS, objective={"loss": "sovl", "steps": 2, "restore": "all"}
-        ), {}
+        yield (
+            "sotl-exact",
+            "images",
+            at,
+            Darts(**LEARNS, objective={"loss": "sotl", "order": "exact", "steps": 2}, weights={"grad_clip": 0.0}),
+            {},
+        )
+        yield "sovl-darts", "images", at, Darts(**LEARNS, objective={"loss": "sovl", "steps": 2, "restore": "all"}), {}
         yield "sotl-gdas", "images", at, Gdas(**LEARNS, **sotl), {}
         yield "sotl-drnas", "images", at, Drnas(**LEARNS, **sotl), {}
         yield "balenas-second", "images", at, Balenas(**LEARNS, objective={"order": "second"}), {}
@@ -155,14 +161,22 @@ def searches() -> Iterator[tuple[str, str, str, Any, dict[str, Any]]]:
     yield "labels-only", "larger", "wiring", SemiSupervised(**SMALL, consistency=0.0), {"labels": 6}
     genotype = str(SPACES["darts"]().architecture([1, 0, 2, 1] * 4))
     yield "standalone", "images", "nasbench201", Standalone(**SMALL, architecture=CELL, weights={"nesterov": True}), {}
-    yield "standalone", "images", "darts", Standalone(
-        **SMALL, architecture=genotype, auxiliary=0.4, drop_path=0.2, augment={"crop": 1}
-    ), {}
+    yield (
+        "standalone",
+        "images",
+        "darts",
+        Standalone(**SMALL, architecture=genotype, auxiliary=0.4, drop_path=0.2, augment={"crop": 1}),
+        {},
+    )
     yield "standalone-search", "images", "darts", Standalone(**SMALL, architecture=genotype, network="search"), {}
     yield "standalone", "images", "module", Standalone(**SMALL, architecture="block=deep,inner=tanh"), {}
 
 
-RENAMED: dict[str, str] = {}
+RENAMED: dict[str, str] = {
+    "valid": "select",
+    "valid_ensemble": "select_ensemble",
+    "valid_unpruned": "select_unpruned",
+}
 """What a change calls otherwise: the old name in a line of metrics or of a result -> the new one."""
 
 
@@ -197,6 +211,7 @@ def one(case: tuple[str, str, str, Any, dict[str, Any]]) -> tuple[str, dict[str,
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     task, space, began = TASKS[data](), SPACES[at](), time.monotonic()
+    task = task.resplit(labels=more.pop("labels", 0))
     with tempfile.TemporaryDirectory() as where:
         folder = Path(where)
         plain, killed = folder / "plain", folder / "killed"
@@ -239,7 +254,7 @@ def after() -> dict[str, Any]:
             ("parsec", "module", Parsec(**LEARNS, samples=2)),
         ):
             run = pa.search(SPACES[at](), task, method, out=Path(where) / f"{name}-{at}", device="cpu")
-            said = run.ensemble(members=4)(task.valid.x)
+            said = run.ensemble(members=4)(task.select.x)
             found[f"ensemble {name} {at}"] = [said.log_probs.tolist(), said.mutual_information.tolist()]
     return found
 

@@ -33,7 +33,7 @@ _LDN = {
     "evaluate_every": 10,
 }  # appendix B; 8000 from the released code
 _LDN_IMAGES = {
-    "stopping.split": "valid",
+    "stopping.split": "select",
     "epochs": 500,
     "stopping.patience": 30,
     "weights.schedule.kind": "multistep",
@@ -144,7 +144,7 @@ METHODS |= {
 METHODS |= {
     "semi-supervised": Entry(
         "polyarch.methods.semi_supervised:SemiSupervised",
-        "few labels (--labels N), and two architectures that agree on the rest",
+        "few labels (--set labels=N), and two architectures that agree on the rest",
     ),
 }
 _ONE_SHOT_METHOD = "polyarch.methods.one_shot:OneShot"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from polyarch import distributed
-from polyarch.data.task import Likelihood
+from polyarch.data.task import Likelihood, Split
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
@@ -24,17 +24,6 @@ from polyarch.trees import tree_map
 
 
 @dataclass(frozen=True)
-class Examples:
-    """A split on the device, standardised: `x` [n, ...] (a tensor, or a tree of them), `y` [n]."""
-
-    x: Any
-    y: Tensor
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-
-@dataclass(frozen=True)
 class Problem:
     """What stays as it is while a method learns: the space, its supernet, the prior and the data."""
 
@@ -42,8 +31,10 @@ class Problem:
     supernet: Supernet
     likelihood: Likelihood
     prior: Categorical
-    data: Mapping[str, Examples]
-    """Under `train`, `valid` where there is one, and, with few labels, `unlabelled` (whose `y` is -1)."""
+    data: Mapping[str, Split]
+    """Standardised and on the device: `train`; where there is validation data `search`, which belief is learnt on, and
+    `select`, which is evaluated and stopped on (the same examples, unless the data has some of their own for `search`);
+    and what else the task has for learning, such as `unlabelled`."""
     black: Tensor | None = None
     """Of images: what a black pixel is after standardising, [channels, 1, 1]."""
     precision: str = "float32"
@@ -223,9 +214,9 @@ class Stage:
 class EarlyStopping:
     """Which state is kept, and when a search ends before its last epoch."""
 
-    split: Literal["auto", "train", "valid", "never"] = "auto"
-    """Keep the best state by the objective on `train` data or on `valid` data, or `never` stop early and keep the
-    last; `auto` is valid where there is such a split, else train."""
+    split: Literal["auto", "train", "select", "never"] = "auto"
+    """Keep the best state by the objective on `train` data or on `select` (validation) data, or `never` stop early and
+    keep the last; `auto` is select where there is such a split, else train."""
     patience: Annotated[int, AtLeast(1)] = 30
     """Stop after so many epochs without a better objective."""
 

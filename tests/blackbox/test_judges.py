@@ -10,8 +10,7 @@ import torch
 from landscapes import EVERY, Grid, Rugged, chance
 
 from polyarch.blackbox import Budget, LocalSearch, RegularisedEvolution, ScoreJudge, Spent, TableJudge
-from polyarch.core import Examples
-from polyarch.data.task import Gaussian, TaskShape
+from polyarch.data.task import Gaussian, Split, TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.scores import Parameters
 from polyarch.scores.base import Candidate, Score
@@ -71,7 +70,7 @@ def lines_candidate(slope, shift):
     """Data on one of the lines, and a supernet whose shared offset is 0."""
     space, shape = Lines(), TaskShape((1,), 1)
     x = torch.linspace(-1, 1, 9)[:, None]
-    train = Examples(x, slope * x[:, 0] + shift)
+    train = Split(x, slope * x[:, 0] + shift)
     return Candidate(
         space.architecture([0, 0]), space, shape, space.supernet(shape), likelihood=Gaussian(), train=train
     )

@@ -31,7 +31,7 @@ def interrupted_once(tmp_path_factory):
     with pytest.raises(KeyboardInterrupt):
         pa.search(
             pa.spaces.ResidualDepth(max_depth=2, width=4),
-            pa.data.load("spirals", points=60, test_points=40, valid=0.3),
+            pa.data.load("spirals", points=60, test_points=40, select=0.3),
             pa.methods.VariationalDepth(epochs=6, batch_size=20),
             out=folder,
             device="cpu",

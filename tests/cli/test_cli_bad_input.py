@@ -37,12 +37,12 @@ def out(tmp_path):
         ({"x": X.astype(str), "y": Y}, "give numbers"),
         ({"x": X[:0], "y": Y[:0]}, "has the shape [0, 3]"),
         ({"x": X, "y": Y, "x_test": X}, "no array y_test"),
-        ({"x": X[:4], "y": Y[:4]}, "leave fewer than 2 for training; lower valid or test"),
+        ({"x": X[:4], "y": Y[:4]}, "leave fewer than 2 for training; lower test or select"),
     ],
 )
 def test_arrays(tmp_path, out, arrays, says):
     np.savez(tmp_path / "d.npz", **arrays)
-    settings = ("--set", "valid=2", "--set", "test=1") if len(arrays["x"]) == 4 else ()
+    settings = ("--set", "select=2", "--set", "test=1") if len(arrays["x"]) == 4 else ()
     refused("search", "--data", tmp_path / "d.npz", *settings, "--out", out, says=says)
 
 
@@ -93,9 +93,9 @@ def test_images_that_are_broken_or_differ(tmp_path, out):
         (("--data", "digit"), "unknown data 'digit'; did you mean 'digits'?"),
         (("--set", "max_dept=3"), "unknown setting 'max_dept'; did you mean 'max_depth'?"),
         (("--set", "space.widht=3"), "unknown setting of space 'widht'; did you mean 'width'?"),
-        (("--set", "stop=vaild"), "did you mean 'valid'?"),
+        (("--set", "stop=selct"), "did you mean 'select'?"),
         (("--set", "prior=unifrm"), "did you mean 'uniform'?"),
-        (("--set", "select=argmx"), "did you mean 'argmax'?"),
+        (("--set", "selection=argmx"), "did you mean 'argmax'?"),
         (("--set", "rate"), "--set rate: write NAME=VALUE"),
         (("--set", "=1"), "unknown setting ''"),
         (("--set", "epochs="), "needs a whole number, not ''"),
@@ -111,10 +111,12 @@ def test_images_that_are_broken_or_differ(tmp_path, out):
         (("--set", "width=-1"), "width is -1"),
         (("--set", "width=2000000"), "not enough memory; lower"),
         (("--set", "width=100000000000000000000"), "not enough memory; lower"),
-        (("--set", "valid=0.9999"), "lower valid or test"),
-        (("--set", "valid=-1"), "valid=-1.0 is out of range"),
+        (("--set", "select=0.9999"), "lower test or select"),
+        (("--set", "select=-1"), "select=-1.0 is out of range"),
+        (("--set", "valid=0.2"), "the setting valid is now called select"),
+        (("--set", "data.valid=0.2"), "the setting valid is now called select"),
         (("--set", "split_seed=-1"), "split_seed is -1"),
-        (("--set", "stop=valid", "--set", "valid=0"), "stop=valid needs a validation split"),
+        (("--set", "stop=select", "--set", "select=0"), "stop=select needs a validation split"),
         (("--set", "prior=exponential(2)"), "0 < gamma <= 1"),
         (("--set", "prior=exponential(x)"), "gamma must be a number"),
         (("--set", "block=linear", "--set", "stem_kernel=0"), "stem_kernel is 0"),

@@ -296,10 +296,10 @@ def test_predict_abstains_where_validation_data_promises_nothing(tmp_path, digit
     run = pa.open_run(digits)
     task, ensemble = run.task(), run.ensemble()
     np.savez(tmp_path / "x.npz", x=task.test.x.numpy())
-    valid = ensemble(task.valid.x)
-    errors = (valid.log_probs.argmax(-1) != task.valid.y).double().mean().item()
+    valid = ensemble(task.select.x)
+    errors = (valid.log_probs.argmax(-1) != task.select.y).double().mean().item()
     risk = 0.7 * errors
-    threshold = threshold_for_risk(valid.confidence, valid.log_probs.argmax(-1) == task.valid.y, risk)
+    threshold = threshold_for_risk(valid.confidence, valid.log_probs.argmax(-1) == task.select.y, risk)
     found = cli("predict", digits, "--inputs", tmp_path / "x.npz", "--risk", risk, "--json").json
     assert (found["risk"], found["threshold"]) == (risk, threshold)
     rows = found["predictions"]
@@ -317,12 +317,23 @@ def test_predict_abstains_where_validation_data_promises_nothing(tmp_path, digit
     assert plain["predictions"] == [{k: v for k, v in row.items() if k != "abstain"} for row in rows]
 
 
+def test_calibration_data_decides_where_there_is_some(tmp_path):
+    out, inputs = tmp_path / "run", tmp_path / "x.npz"
+    assert cli("search", *SPIRALS, *SMALL, "--set", "calibrate=0.3", "--set", "epochs=1", "--out", out).code == 0
+    run = pa.open_run(out)
+    task, ensemble = run.task(), run.ensemble()
+    np.savez(inputs, x=task.test.x.numpy())
+    said = ensemble(task.calibrate.x)
+    threshold = threshold_for_risk(said.confidence, said.log_probs.argmax(-1) == task.calibrate.y, 0.9)
+    assert cli("predict", out, "--inputs", inputs, "--risk", 0.9, "--json").json["threshold"] == threshold
+
+
 def test_a_risk_that_cannot_be_promised_is_refused(tmp_path, digits):
     np.savez(tmp_path / "x.npz", x=np.zeros((1, 1, 8, 8), np.uint8))
     refused("predict", digits, "--inputs", tmp_path / "x.npz", "--risk", 0.0001, says=("270 held-out", "larger risk"))
     refused("predict", digits, "--inputs", tmp_path / "x.npz", "--risk", 2, says="risk is 2.0")
     out = tmp_path / "run"
-    data = [text for text in SPIRALS if text != "valid=0.3"][:-1]
+    data = [text for text in SPIRALS if text != "select=0.3"][:-1]
     assert cli("search", *data, *SMALL, "--set", "epochs=1", "--out", out).code == 0
     np.savez(tmp_path / "x.npz", x=np.zeros((1, 2), np.float32))
-    refused("predict", out, "--inputs", tmp_path / "x.npz", "--risk", 0.1, says=("needs validation data", "valid="))
+    refused("predict", out, "--inputs", tmp_path / "x.npz", "--risk", 0.1, says=("needs validation data", "select="))

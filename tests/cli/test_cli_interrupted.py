@@ -71,7 +71,7 @@ def test_resuming_a_finished_run_prints_its_result(own_copy):
         (("--set", "points=80"), "points=80 conflicts"),
         (("--set", "width=5"), "width=5 conflicts"),
         (("--set", "prior=uniform"), "prior=uniform conflicts"),
-        (("--set", "select=95%"), "select=95% conflicts"),
+        (("--set", "selection=95%"), "selection=95% conflicts"),
         (("--set", "epoch=6"), "did you mean 'epochs'?"),
         (("--baselines", "3"), "deeper than max_depth=2"),
     ],
@@ -85,7 +85,7 @@ def test_a_flag_that_conflicts_with_the_run(interrupted, flags, says):
 
 def test_flags_that_repeat_what_the_run_was_told(interrupted, tmp_path, monkeypatch):
     names = ("--space", "polyarch.spaces.depth:ResidualDepth", "--method", "variational-depth", "--seed", "0")
-    rules = ("--set", "select=auto", "--set", "prior=exponential", "--device", "auto")
+    rules = ("--set", "selection=auto", "--set", "prior=exponential", "--device", "auto")
     assert cli("search", "--resume", *TINY, *names, *rules, "--out", interrupted).code == 0
     # A preset's name and a relative path mean what they meant.
     monkeypatch.chdir(tmp_path)
@@ -319,7 +319,7 @@ def test_a_search_that_diverges_later_keeps_what_it_measured(tmp_path, monkeypat
     np.savez(tmp_path / "line.npz", x=np.arange(40.0)[:, None], y=np.arange(40.0))
     toy = ("--space", "polyarch.testing.toy:Lines", "--method", "diverging:Diverging", "--set", "kind=regression")
     out = tmp_path / "run"
-    said = cli("search", *toy, "--data", tmp_path / "line.npz", "--set", "valid=0", "--out", out)
+    said = cli("search", *toy, "--data", tmp_path / "line.npz", "--set", "select=0", "--out", out)
     assert said.code == 2
     says = ("training diverged", "after epoch 3", "rate=0.05", str(out / "metrics.jsonl"), "--set rate=0.005")
     check_one_line(said.err.splitlines(keepends=True)[-1], says)

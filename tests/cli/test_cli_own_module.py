@@ -59,7 +59,7 @@ SCRIPT = (
     + """
 
 if __name__ == "__main__":
-    task = pa.data.load("tiny.npz", valid=0.3)
+    task = pa.data.load("tiny.npz", select=0.3)
     method = pa.methods.Parsec(epochs=1, samples=2, batch_size=32)
     run = pa.search(pa.ModuleSpace(Network), task, method, out="scripted", device="cpu")
     print(run.model(run.space.parse("layer=normed,act=tanh"))(task.test.x).sum().item())
@@ -85,7 +85,7 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def searched(home):
-    arguments = ("--space", "my_model:Network", *PARSEC, "--data", "tiny.npz", "--set", "valid=0.3")
+    arguments = ("--space", "my_model:Network", *PARSEC, "--data", "tiny.npz", "--set", "select=0.3")
     return cli("search", *arguments, "--out", "run", "--json").json
 
 
@@ -124,7 +124,7 @@ def test_evaluate_in_another_process(home, searched):
 
 
 def test_predict_in_another_process(home, searched):
-    test = pa.data.load("tiny.npz", valid=0.3).test
+    test = pa.data.load("tiny.npz", select=0.3).test
     np.savez(home / "new.npz", x=test.x.numpy())
     rows = list(csv.DictReader(elsewhere(home, POLYARCH, "predict", "run", "--inputs", "new.npz").splitlines()))
     said = pa.open_run("run").ensemble()(test.x)

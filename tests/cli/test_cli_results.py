@@ -28,7 +28,7 @@ def test_search_prints_one_object_and_progress_elsewhere(tmp_path):
     assert found["architecture"] == f"depth={found['selected_depth']}"
     assert list(found["distribution"]["probs"]) == ["depth"]
     assert sum(found["distribution"]["probs"]["depth"]) == pytest.approx(1)
-    for split in ("valid", "test", "test_ensemble"):
+    for split in ("select", "test", "test_ensemble"):
         assert set(found["metrics"][split]) >= FIGURES
     assert cli("show", tmp_path / "run", "--json").json == found
     assert (tmp_path / "run" / "report.html").exists()

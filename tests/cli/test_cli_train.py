@@ -32,7 +32,7 @@ def images(tmp_path_factory):
 def searched(images, tmp_path_factory):
     out = tmp_path_factory.mktemp("searched") / "run"
     learnt = ("--method", "parsec", "--set", "epochs=1", "--set", "samples=2", "--set", "batch_size=8")
-    assert cli("search", *SMALL, *learnt, "--data", images, "--set", "valid=0.3", "--out", out).code == 0
+    assert cli("search", *SMALL, *learnt, "--data", images, "--set", "select=0.3", "--out", out).code == 0
     return out
 
 
@@ -220,7 +220,7 @@ def out(tmp_path):
         ((*SMALL, "--arch", CELL, "--set", "drop_path=1"), "drop_path is a probability below 1"),
         ((*SMALL, "--arch", CELL, "--set", "drop_pth=0.1"), "did you mean 'drop_path'?"),
         ((*SMALL, "--arch", CELL, "--set", "network=search"), "write space.network or method.network"),
-        ((*SMALL, "--arch", CELL, "--set", "select=best"), "unknown selection rule 'best'"),
+        ((*SMALL, "--arch", CELL, "--set", "selection=best"), "unknown selection rule 'best'"),
         ((*SMALL, "--arch", CELL, "--set", "prior=unifrm"), "did you mean 'uniform'?"),
         ((*SMALL, "--arch", CELL, "--set", "rate=0"), "rate must be positive"),
         ((*SMALL, "--arch", CELL, "--data", "spirals"), "needs images"),
@@ -259,7 +259,7 @@ def test_a_search_that_does_not_fit(out, searched, tmp_path):
         (("--repeats", "2"), "--repeats 2 conflicts"),
         (("--set", "epochs=7"), "epochs=7 conflicts"),
         (("--set", "channels=3"), "channels=3 conflicts"),
-        (("--set", "select=95%"), "use argmax"),
+        (("--set", "selection=95%"), "use argmax"),
         (("--inherit",), "leave --inherit out"),
         (("elsewhere",), "leave RUN out"),
     ],

@@ -99,7 +99,7 @@ def test_resume_finds_the_table_again_and_takes_no_other(tmp_path, monkeypatch, 
     with pytest.raises(KeyboardInterrupt):
         pa.search(
             pa.spaces.ResidualDepth(max_depth=2, width=4),
-            pa.data.load("spirals", points=60, test_points=40, valid=0.3),
+            pa.data.load("spirals", points=60, test_points=40, select=0.3),
             pa.methods.VariationalDepth(epochs=6, batch_size=20),
             out=torn,
             table="depths",
@@ -128,7 +128,7 @@ def test_a_run_without_a_table_takes_none_on_resume(interrupted, tables):
 def test_the_best_repeat_is_marked_and_named(tmp_path):
     out = tmp_path / "run"
     found = cli("search", *TINY, "--seed", 4, "--repeats", 3, "--out", out, "--json").json
-    valid = {run["seed"]: run["metrics"]["valid"] for run in found["runs"]}
+    valid = {run["seed"]: run["metrics"]["select"] for run in found["runs"]}
     best = max(valid, key=lambda seed: (valid[seed]["accuracy"], valid[seed]["log_likelihood"]))
     assert found["best"] == json.loads((out / "result.json").read_text())["best"] == best
     lines = [line for line in cli("show", out).out.splitlines() if ", seed " in line]
@@ -145,7 +145,7 @@ def test_a_preset_of_two_seeds(tmp_path):
     random = np.random.default_rng(0)
     np.savez(tmp_path / "d.npz", x=random.integers(0, 256, (40, 1, 8, 8), np.uint8), y=np.arange(40) % 2)
     cells = ("--space", "nasbench201", "--set", "channels=2", "--set", "cells=1", "--device", "cpu")
-    small = ("--set", "epochs=1", "--set", "batch_size=8", "--set", "samples=2", "--set", "valid=0.3")
+    small = ("--set", "epochs=1", "--set", "batch_size=8", "--set", "samples=2", "--set", "select=0.3")
     told = (*cells, "--method", "parsec-best-of-2", *small, "--data", tmp_path / "d.npz")
     found = cli("search", *told, "--seed", 7, "--out", tmp_path / "two", "--json").json
     assert [run["seed"] for run in found["runs"]] == [7, 8]

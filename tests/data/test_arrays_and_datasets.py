@@ -19,17 +19,17 @@ def changed(array, index, value):
 @pytest.mark.parametrize("wrap", [np.asarray, torch.as_tensor, lambda a: a.tolist()])
 def test_arrays(wrap):
     x, y = X.astype(np.float32), Y
-    task = load((wrap(x), wrap(y)), valid=2, test=3)
-    assert (len(task.train), len(task.valid), len(task.test)) == (15, 2, 3)
+    task = load((wrap(x), wrap(y)), select=2, test=3)
+    assert (len(task.train), len(task.select), len(task.test)) == (15, 2, 3)
     assert task.source is None
     assert task.name == "arrays"
-    task = load((wrap(x), wrap(y[:, None]), wrap(x[:5]), wrap(y[:5])), valid=0)
+    task = load((wrap(x), wrap(y[:, None]), wrap(x[:5]), wrap(y[:5])), select=0)
     assert np.array_equal(task.test.x.numpy(), x[:5])
 
 
 def test_arrays_are_copied():
     x, y = X.astype(np.float32), Y
-    task = load((x, y, x, y), valid=0)
+    task = load((x, y, x, y), select=0)
     x += 1
     assert not np.array_equal(task.train.x.numpy(), x)
     assert not np.array_equal(task.test.x.numpy(), x)
@@ -37,21 +37,21 @@ def test_arrays_are_copied():
 
 def test_regression_arrays_keep_targets():
     x, y = torch.randn(20, 3, dtype=torch.bfloat16), torch.arange(20) * 1.5
-    task = load((x, y), kind="regression", valid=0, test=0)
+    task = load((x, y), kind="regression", select=0, test=0)
     assert task.likelihood == Gaussian(1.0)
     assert torch.equal(task.train.y, y)
 
 
 def test_torch_dataset_with_and_without_a_test_dataset():
     x, y = torch.randn(20, 1, 6, 6), torch.arange(20) % 2
-    task = load(TensorDataset(x, y), valid=0, test=0)
+    task = load(TensorDataset(x, y), select=0, test=0)
     assert torch.equal(task.train.x, x)
     assert torch.equal(task.train.y, y)
     assert task.source is None
-    task = load(TensorDataset(x, y), test=TensorDataset(x[:4], y[:4]), valid=4)
+    task = load(TensorDataset(x, y), test=TensorDataset(x[:4], y[:4]), select=4)
     assert torch.equal(task.test.x, x[:4])
-    assert len(task.valid) == 4
-    assert len(load(TensorDataset(x, y), test=0.5, valid=0).test) == 10
+    assert len(task.select) == 4
+    assert len(load(TensorDataset(x, y), test=0.5, select=0).test) == 10
 
 
 def test_a_dataset_of_pillow_images_and_ints():
@@ -62,7 +62,7 @@ def test_a_dataset_of_pillow_images_and_ints():
         def __getitem__(self, i):
             return Image.new("RGB", (8, 7), (i, 0, 0)), i % 2
 
-    task = load(Pictures(), valid=0, test=0)
+    task = load(Pictures(), select=0, test=0)
     assert task.input_shape == (3, 7, 8)
     assert task.train.x[:, 0, 0, 0].tolist() == list(range(10))
 
@@ -94,7 +94,7 @@ def test_a_dataset_of_pillow_images_and_ints():
     ],
 )
 def test_bad_arrays(fails, x, y, fragment):
-    fails((x, y), fragment, valid=0, test=0)
+    fails((x, y), fragment, select=0, test=0)
 
 
 def test_bad_regression_targets(fails):
@@ -121,16 +121,16 @@ def test_bad_groups_of_arrays(fails, source, fragment):
 @pytest.mark.parametrize(
     ("settings", "fragment"),
     [
-        ({"valid": -0.1}, "valid=-0.1 is out of range"),
+        ({"select": -0.1}, "select=-0.1 is out of range"),
         ({"test": 1.5}, "test=1.5 is out of range"),
-        ({"valid": 10, "test": 9}, "fewer than 2"),
-        ({"valid": 0.5, "test": 0.5}, "fewer than 2"),
-        ({"valid": float("nan")}, "finite number"),
-        ({"valid": "a tenth"}, "finite number"),
-        ({"valid": True}, "finite number"),
+        ({"select": 10, "test": 9}, "fewer than 2"),
+        ({"select": 0.5, "test": 0.5}, "fewer than 2"),
+        ({"select": float("nan")}, "finite number"),
+        ({"select": "a tenth"}, "finite number"),
+        ({"select": True}, "finite number"),
         ({"split_seed": 0.5}, "whole number"),
         ({"split_seed": -1}, "at least 0"),
-        ({"vald": 0.1}, "did you mean 'valid'"),
+        ({"selct": 0.1}, "did you mean 'select'"),
         ({"x": 1}, "unknown setting"),
         ({"kind": "regresion"}, "did you mean 'regression'"),
     ],
@@ -141,7 +141,7 @@ def test_bad_settings(fails, settings, fragment):
 
 def test_a_class_lost_to_the_split_is_named(fails):
     y = np.repeat(np.arange(5), 4)
-    fails((X, y), "no training example of class", valid=0, test=17)
+    fails((X, y), "no training example of class", select=0, test=17)
 
 
 def test_a_share_for_test_beside_a_test_set(fails):

@@ -12,7 +12,7 @@ def test_digits_are_images_or_vectors():
     task = load("digits")
     assert task.input_shape == (1, 8, 8)
     assert task.train.x.dtype == torch.uint8
-    assert (len(task.train), len(task.valid), len(task.test)) == (1168, 270, 359)
+    assert (len(task.train), len(task.select), len(task.test)) == (1168, 270, 359)
     assert task.likelihood == Classification(10)
     assert task.name == "digits"
     assert task.classes == tuple("0123456789")
@@ -26,7 +26,7 @@ def test_white_of_digits_is_what_their_source_says():
 
 def test_spirals_follow_the_definition_without_noise():
     task = load("spirals", noise=0.0, rotation=360.0)
-    assert (len(task.train), task.valid, len(task.test)) == (200, None, 1800)
+    assert (len(task.train), task.select, len(task.test)) == (200, None, 1800)
     for split in (task.train, task.test):
         assert split.y.bincount().tolist() == [len(split) // 2] * 2
         sign = 1 - 2 * split.y[:, None]

@@ -27,8 +27,8 @@ def arrays(split):
 @pytest.mark.parametrize(("definition", "points"), [("thesis", 10_000), ("code", 50_000)])
 def test_sizes_are_the_definitions(definition, points):
     task = FourierSeries(definition=definition).task()
-    assert len(task.train) + len(task.valid) == points
-    assert len(task.valid) == points // 10
+    assert len(task.train) + len(task.select) == points
+    assert len(task.select) == points // 10
     assert len(task.test) == 7667
     assert task.input_shape == (1,)
     assert task.train.x.dtype == task.train.y.dtype == torch.float32
@@ -47,7 +47,7 @@ def test_inputs_are_angles_that_cover_the_circle_and_are_not_standardised(defini
 
 
 def test_points_of_the_code_are_evenly_spaced_over_ten_thousand_turns():
-    task = FourierSeries(valid=0.0).task()
+    task = FourierSeries(select=0.0).task()
     x = np.linspace(-10_000 * math.pi, 10_000 * math.pi, 50_000)
     for j in (1, 9):
         assert np.abs(np.cos(j * x) - torch.cos(j * task.train.x[:, 0].double()).numpy()).max() < 1e-5
@@ -56,7 +56,7 @@ def test_points_of_the_code_are_evenly_spaced_over_ten_thousand_turns():
 
 
 def test_points_of_the_thesis_are_uniform_in_twenty_periods():
-    series = FourierSeries(definition="thesis", valid=0.0)
+    series = FourierSeries(definition="thesis", select=0.0)
     raw = series._angles("points", 10_000, stream=0) / (2 * math.pi)
     assert -10 <= raw.min() < -9.99
     assert 9.99 < raw.max() <= 10
@@ -74,12 +74,12 @@ def test_targets_are_sums_of_all_terms(definition, degree):
 
 
 def test_noise_of_the_code_has_variance_a_quarter():
-    task = FourierSeries(valid=0.0).task()
+    task = FourierSeries(select=0.0).task()
     x, y = arrays(task.train)
     noise = y - columns(x, 3).sum(1)
     assert noise.mean() == pytest.approx(0, abs=0.01)
     assert noise.var() == pytest.approx(0.25, rel=0.03)
-    x, y = arrays(FourierSeries(definition="thesis", valid=0.0).task().train)
+    x, y = arrays(FourierSeries(definition="thesis", select=0.0).task().train)
     assert np.abs(y - columns(x, 3).sum(1)).max() < 1e-5
 
 
@@ -140,5 +140,5 @@ def test_bad_settings(settings, complaint):
 
 def test_few_points_are_all_different():
     for points in (40, 64, 500):
-        x = FourierSeries(points=points, valid=0.0).task().train.x
+        x = FourierSeries(points=points, select=0.0).task().train.x
         assert len(x.unique()) >= points - 1  # the two ends are the same angle

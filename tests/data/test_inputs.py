@@ -17,7 +17,7 @@ Y = np.arange(20) % 2
 
 def trained_on(path, **settings):
     """What training on all examples at a path would be given."""
-    return load(path, valid=0, test=0, **settings).train.x
+    return load(path, select=0, test=0, **settings).train.x
 
 
 def assert_same(x, expected):

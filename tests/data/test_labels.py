@@ -1,4 +1,4 @@
-"""Which training examples keep their labels."""
+"""Which training examples keep their labels, and what becomes of the others."""
 
 from itertools import pairwise
 
@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from polyarch import PolyarchError
 from polyarch.data import load
-from polyarch.data.labels import HIDDEN, few_labels
-from polyarch.data.splitting import turns
+from polyarch.data.labels import HIDDEN, turns
 
 SIZES = (40, 25, 3)
 
@@ -32,36 +30,56 @@ def numbers(split):
     [(3, [1, 1, 1]), (9, [3, 3, 3]), (21, [9, 9, 3]), (40, [19, 18, 3]), (60, [32, 25, 3]), (67, [39, 25, 3])],
 )
 def test_classes_have_equally_many_as_far_as_they_go(path, count, classes):
-    task = load(path, valid=0, test=0)
-    labelled, unlabelled = few_labels(task, count)
+    whole, task = load(path, select=0, test=0), load(path, select=0, test=0, labels=count)
+    labelled, unlabelled = task.train, task.splits["unlabelled"]
     counts = torch.bincount(labelled.y, minlength=3).tolist()
     assert counts[2] == classes[2]
     assert sorted(counts[:2]) == sorted(classes[:2])  # one more goes to either
     assert sorted(numbers(labelled) + numbers(unlabelled)) == list(range(68))
-    assert labelled.y.tolist() == task.train.y[numbers(labelled)].tolist()
+    assert labelled.y.tolist() == whole.train.y[numbers(labelled)].tolist()
     assert unlabelled.y.tolist() == [HIDDEN] * (68 - count)
     assert numbers(labelled) == sorted(numbers(labelled))
     assert numbers(unlabelled) == sorted(numbers(unlabelled))
 
 
+def test_all_training_examples_together_are_in_the_data_s_order(path):
+    whole = load(path)
+    task = load(path, labels=20)
+    assert torch.equal(task.training.x, whole.train.x)
+    known = task.training.y != HIDDEN
+    assert known.sum() == 20
+    assert torch.equal(task.training.y[known], whole.train.y[known])
+    assert whole.training is whole.train
+
+
+def test_a_task_without_few_labels_has_no_unlabelled_examples(path):
+    assert set(load(path).splits) == {"train", "select", "test"}
+
+
 def test_fewer_labels_are_a_part_of_more(path):
-    task = load(path, valid=0, test=0)
-    kept = [set(numbers(few_labels(task, count)[0])) for count in range(3, 68)]
+    task = load(path, select=0, test=0)
+    kept = [set(numbers(task.resplit(labels=count).train)) for count in range(3, 68)]
     assert all(fewer < more for fewer, more in pairwise(kept))
 
 
 def test_which_ones_depends_on_the_split_seed_alone(path):
-    kept = [numbers(few_labels(load(path, valid=0, test=0, split_seed=seed), 12)[0]) for seed in (0, 0, 1)]
-    assert kept[0] == kept[1] != kept[2]
     with np.load(path) as arrays:
-        in_memory = load((arrays["x"], arrays["y"]), valid=0, test=0)
-    assert numbers(few_labels(in_memory, 12)[0]) == kept[0]
+        in_memory = arrays["x"], arrays["y"]
+    kept = [numbers(load(path, select=0, test=0, split_seed=seed, labels=12).train) for seed in (0, 0, 1)]
+    assert kept[0] == kept[1] != kept[2]
+    for seed, same in ((0, kept[0]), (1, kept[2])):
+        assert numbers(load(in_memory, select=0, test=0, split_seed=seed, labels=12).train) == same
 
 
-def test_other_splits_are_as_they_were_and_have_no_part(path):
-    task = load(path, valid=0.2, test=0.2)
-    both = {n for part in few_labels(task, 9) for n in numbers(part)}
-    assert both == set(numbers(task.train))
+def test_other_splits_and_the_standardisation_are_as_they_were(path):
+    whole, task = (load(path, select=0.2, test=0.2, search=5, calibrate=4, labels=labels) for labels in (0, 9))
+    assert {*numbers(task.train), *numbers(task.splits["unlabelled"])} == set(numbers(whole.train))
+    for name in ("select", "test", "search", "calibrate"):
+        assert numbers(task.splits[name]) == numbers(whole.splits[name])
+        assert torch.equal(task.splits[name].y, whole.splits[name].y)
+    assert torch.equal(task.standardise.mean, whole.standardise.mean)
+    assert torch.equal(task.standardise.std, whole.standardise.std)
+    assert task.fingerprint != whole.fingerprint
 
 
 def test_turns():
@@ -72,11 +90,9 @@ def test_turns():
     ("count", "says"),
     [(2, "labels=2 is below the 3 classes"), (-1, "labels=-1 is below"), (68, "none of the 68 training examples")],
 )
-def test_counts_that_make_no_sense(path, count, says):
-    with pytest.raises(PolyarchError, match=says):
-        few_labels(load(path, valid=0, test=0), count)
+def test_counts_that_make_no_sense(fails, path, count, says):
+    fails(path, says, select=0, test=0, labels=count)
 
 
-def test_regression_has_no_labels_to_hide(path):
-    with pytest.raises(PolyarchError, match="numbers to predict, not classes; leave labels out"):
-        few_labels(load(path, kind="regression", valid=0, test=0), 10)
+def test_regression_has_no_labels_to_hide(fails, path):
+    fails(path, "numbers to predict, not classes; leave labels out", kind="regression", select=0, test=0, labels=10)

@@ -24,19 +24,19 @@ def test_texts_find_their_class(tmp_path, monkeypatch):
 def test_every_setting_has_help_and_a_default():
     for cls in [cls for cls, _ in SOURCES.values()] + [Arrays, TorchDataset]:
         settings = settings_of(cls)
-        assert {"valid", "split_seed"} <= set(settings)
+        assert {"select", "search", "calibrate", "labels", "split_seed"} <= set(settings)
         assert "path" not in settings
         for setting in settings.values():
             assert setting.help, (cls, setting.name)
             assert isinstance(setting.default, bool | int | float | str)
-    assert settings_of(Spirals)["valid"].default == 0.0
+    assert settings_of(Spirals)["select"].default == 0.0
     assert settings_of(Spirals)["points"].type == Annotated[int, AtLeast(4)]
 
 
 def test_a_task_says_how_to_load_it_again(tmp_path, monkeypatch):
     np.savez(tmp_path / "d.npz", x=np.arange(40).reshape(20, 2), y=np.arange(20) % 2)
     monkeypatch.chdir(tmp_path)
-    for task in (load("spirals", points=20, valid=4), load("d.npz", valid=3)):
+    for task in (load("spirals", points=20, select=4), load("d.npz", select=3)):
         source = json.loads(json.dumps(task.source))
         monkeypatch.chdir("/")
         assert load(source["data"], **source["settings"]).fingerprint == task.fingerprint
@@ -50,5 +50,5 @@ def test_bad_texts(fails, tmp_path):
     fails("nothing.parquet", "no such file or folder")
     (tmp_path / "d.parquet").write_text("1")
     fails(str(tmp_path / "d.parquet"), "d.parquet", ".npz")
-    fails("digits", "did you mean 'valid'", vaild=0.1)
+    fails("digits", "did you mean 'select'", selct=0.1)
     fails("a.csv", "unknown setting", path="b.csv")

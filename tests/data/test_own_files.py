@@ -24,7 +24,7 @@ def write_images(folder: Path, mode="RGB", size=(6, 5), per_class=6):
 def test_npz_reads_vectors_and_its_own_test_set(tmp_path):
     x, y = X, Y
     np.savez(tmp_path / "d.npz", x=x, y=y, x_test=x[:4] + 1, y_test=y[:4])
-    task = load(tmp_path / "d.npz", valid=0)
+    task = load(tmp_path / "d.npz", select=0)
     assert task.train.x.dtype == torch.float32
     assert np.array_equal(task.train.x.numpy(), x.astype(np.float32))
     assert np.array_equal(task.test.x.numpy(), (x[:4] + 1).astype(np.float32))
@@ -46,7 +46,7 @@ def test_npz_reads_vectors_and_its_own_test_set(tmp_path):
 def test_image_layouts(tmp_path, shape, expected, dtype):
     x = np.random.default_rng(0).integers(0, 255, shape).astype(dtype)
     np.savez(tmp_path / "d.npz", x=x, y=np.arange(20) % 2)
-    task = load(tmp_path / "d.npz", valid=0, test=0)
+    task = load(tmp_path / "d.npz", select=0, test=0)
     assert task.input_shape == expected
     assert task.train.x.dtype == (torch.uint8 if dtype == np.uint8 else torch.float32)
     if expected == (3, 6, 5) and shape[1] == 6:
@@ -58,7 +58,7 @@ def test_image_layouts(tmp_path, shape, expected, dtype):
 def test_csv_with_words_keeps_sorted_class_names(tmp_path):
     rows = ["width,kind,height"] + [f"{i},{'pear' if i % 2 else 'apple'},{i / 2}" for i in range(20)]
     (tmp_path / "d.csv").write_text("\n".join(rows) + "\n\n", encoding="utf-8-sig")
-    task = load(str(tmp_path / "d.csv"), label="kind", valid=0, test=0)
+    task = load(str(tmp_path / "d.csv"), label="kind", select=0, test=0)
     assert task.classes == ("apple", "pear")
     assert task.train.x[3].tolist() == [3.0, 1.5]
     assert task.train.y[:4].tolist() == [0, 1, 0, 1]
@@ -67,10 +67,10 @@ def test_csv_with_words_keeps_sorted_class_names(tmp_path):
 def test_csv_with_numbers_and_regression(tmp_path):
     rows = ["a;label"] + [f"{i};{i % 2}" for i in range(20)]
     (tmp_path / "d.csv").write_text("\n".join(rows))
-    task = load(tmp_path / "d.csv", delimiter=";", valid=0, test=0)
+    task = load(tmp_path / "d.csv", delimiter=";", select=0, test=0)
     assert task.likelihood == Classification(2)
     assert task.classes == ()
-    task = load(tmp_path / "d.csv", delimiter=";", valid=0, test=0, kind="regression", label="a")
+    task = load(tmp_path / "d.csv", delimiter=";", select=0, test=0, kind="regression", label="a")
     assert task.likelihood == Gaussian(1.0)
     assert task.train.y.dtype == torch.float32
     assert task.train.y.tolist() == [float(i) for i in range(20)]
@@ -81,12 +81,12 @@ def test_image_folder(tmp_path, mode, channels):
     write_images(tmp_path, mode)
     (tmp_path / "cat" / "notes.txt").write_text("not an image")
     (tmp_path / ".hidden").mkdir()
-    task = load(tmp_path, valid=0, test=0)
+    task = load(tmp_path, select=0, test=0)
     assert task.input_shape == (channels, 5, 6)
     assert task.train.x.dtype == torch.uint8
     assert task.classes == ("cat", "dog")
     assert task.train.x[6:, 0, 0, 0].tolist() == [100, 101, 102, 103, 104, 105]
-    assert load(tmp_path, size=3, valid=0).input_shape == (channels, 3, 3)
+    assert load(tmp_path, size=3, select=0).input_shape == (channels, 3, 3)
 
 
 def changed(array, index, value):

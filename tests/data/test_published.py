@@ -59,13 +59,13 @@ def test_idx_files_read_back(tmp_path, monkeypatch, pack, ending, place):
     if place == "variable":
         monkeypatch.setenv("POLYARCH_DATA", str(root))
     given = {"folder": root} if "folder" in place else {}
-    task = load("fashion-mnist", valid=0, **given)
+    task = load("fashion-mnist", select=0, **given)
     assert task.train.x.dtype == torch.uint8
     assert np.array_equal(task.train.x.numpy()[:, 0], arrays["train"][0])
     assert np.array_equal(task.test.x.numpy()[:, 0], arrays["test"][0])
     assert np.array_equal(task.test.y.numpy(), arrays["test"][1])
     assert task.classes[9] == "ankle boot"
-    assert task.valid is None
+    assert task.select is None
 
 
 def test_cifar10_binary_reads_back(tmp_path):
@@ -73,7 +73,7 @@ def test_cifar10_binary_reads_back(tmp_path):
     for i in range(5):
         (tmp_path / f"data_batch_{i + 1}.bin").write_bytes(rows[i * 10 : i * 10 + 10].tobytes())
     (tmp_path / "test_batch.bin").write_bytes(rows[50:].tobytes())
-    task = load("cifar10", folder=tmp_path, valid=0)
+    task = load("cifar10", folder=tmp_path, select=0)
     assert task.input_shape == (3, 32, 32)
     assert np.array_equal(task.train.x.numpy().reshape(50, -1), rows[:50, 1:])
     assert np.array_equal(task.train.y.numpy(), rows[:50, 0])
@@ -81,14 +81,14 @@ def test_cifar10_binary_reads_back(tmp_path):
     assert task.classes[:2] == ("airplane", "automobile")
 
 
-@pytest.mark.parametrize(("labels", "column", "classes"), [("fine", 1, 100), ("coarse", 0, 20)])
-def test_cifar100_binary_reads_back(tmp_path, labels, column, classes):
+@pytest.mark.parametrize(("kind", "column", "classes"), [("fine", 1, 100), ("coarse", 0, 20)])
+def test_cifar100_binary_reads_back(tmp_path, kind, column, classes):
     rows = records(200, 2, 100)
     folder = tmp_path / "cifar-100-binary"
     folder.mkdir()
     (folder / "train.bin").write_bytes(rows.tobytes())
     (folder / "test.bin").write_bytes(rows[:5].tobytes())
-    task = load("cifar100", folder=tmp_path, valid=0, labels=labels)
+    task = load("cifar100", folder=tmp_path, select=0, label_kind=kind)
     assert task.likelihood == Classification(classes)
     assert np.array_equal(task.train.y.numpy(), rows[:, column])
     assert np.array_equal(task.train.x.numpy().reshape(200, -1), rows[:, 2:])
@@ -99,7 +99,7 @@ def test_published_files_where_present(name, mean, first):
     folder = os.environ.get("POLYARCH_DATA", "")
     if not (folder and Path(folder, name).is_dir()):
         pytest.skip(f"POLYARCH_DATA names no folder with {name}/")
-    task = load(name, valid=0)
+    task = load(name, select=0)
     assert (len(task.train), len(task.test)) == (60000, 10000)
     assert (task.train.y[0].item(), task.test.y[0].item()) == first
     assert task.standardise.mean.item() == pytest.approx(mean, abs=1e-3)
@@ -108,7 +108,7 @@ def test_published_files_where_present(name, mean, first):
 def test_limit_takes_the_first_examples(tmp_path, monkeypatch):
     arrays = write_idx(tmp_path / "mnist")
     monkeypatch.chdir(tmp_path)
-    task = load("mnist", folder=".", limit=20, valid=0)
+    task = load("mnist", folder=".", limit=20, select=0)
     assert task.source["settings"]["folder"] == str(tmp_path)
     assert np.array_equal(task.train.x.numpy()[:, 0], arrays["train"][0][:20])
     assert len(task.test) == 20
@@ -116,7 +116,7 @@ def test_limit_takes_the_first_examples(tmp_path, monkeypatch):
 
 def test_svhn_calls_ten_zero_and_is_channels_first(tmp_path):
     x, y = write_svhn(tmp_path / "svhn")
-    task = load("svhn", folder=tmp_path, valid=0)
+    task = load("svhn", folder=tmp_path, select=0)
     assert np.array_equal(task.train.x.numpy(), x.transpose(3, 2, 0, 1))
     assert task.train.x.is_contiguous()
     assert task.train.y[9] == 0
@@ -168,7 +168,7 @@ def test_bad_idx_labels_and_limits(fails, tmp_path):
         "no training example of class",
         folder=tmp_path,
         limit=19,
-        valid=10,
+        select=10,
     )
     (tmp_path / "train-labels-idx1-ubyte.gz").write_bytes(idx_bytes(np.arange(60)))
     fails("mnist", "train-labels-idx1-ubyte.gz: label 10 of record 10", folder=tmp_path)

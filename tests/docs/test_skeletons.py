@@ -8,8 +8,8 @@ import torch
 
 import polyarch as pa
 from polyarch.catalogue import find, name_of
-from polyarch.core import Examples, Problem
-from polyarch.data.task import TaskShape
+from polyarch.core import Problem
+from polyarch.data.task import Split, TaskShape
 from polyarch.distributions import uniform
 from polyarch.scores import Candidate
 from polyarch.spaces import Dense, Soft
@@ -63,7 +63,7 @@ def test_belief_becomes_the_enumerated_posterior(skeletons, tmp_path):
     )
     run = pa.search(space, task, method, out=tmp_path / "run", device="cpu")
     x, y = task.standardise(task.train.x), task.train.y
-    problem = Problem(space, run.supernet(), task.likelihood, uniform(space.decisions), {"train": Examples(x, y)})
+    problem = Problem(space, run.supernet(), task.likelihood, uniform(space.decisions), {"train": Split(x, y)})
     posterior = log_likelihoods(problem, x[None], y[None]).sum(-1)[0].softmax(0)
     believed = run.distribution.log_prob(every_choice(space)).exp()
     assert torch.allclose(believed, posterior, atol=0.05)  # SGD on samples goes on trembling; 0.015 was seen

@@ -23,7 +23,7 @@ UPDATES = ["vadam", "printed", "bayes-by-backprop", "von", "vprop"]
 def images(tmp_path_factory):
     folder, random = tmp_path_factory.mktemp("images"), np.random.default_rng(0)
     np.savez(folder / "images.npz", x=random.integers(0, 256, (40, 1, 6, 6), np.uint8), y=np.arange(40) % 3)
-    return pa.data.load(folder / "images.npz", valid=0.4, test=0)
+    return pa.data.load(folder / "images.npz", select=0.4, test=0)
 
 
 def prepared(task, repeats=1, space=CELLS, **settings):
@@ -131,7 +131,7 @@ def test_options_that_do_not_exist(images):
         assert (simplices.deviation[0, k, :size] == 0.5).all()
         assert not simplices.deviation[0, k, size:].any()
         assert (simplices.mean[0, k, size:] == -torch.inf).all()
-    assert method.evaluate(problem, state, "valid")["sigma"].item() == 0.5
+    assert method.evaluate(problem, state, "select")["sigma"].item() == 0.5
 
 
 def test_expected_losses_are_regularised_by_curvature(images):
@@ -171,7 +171,7 @@ def test_contract_in_second_order(tmp_path, images):
 
 def test_a_search_tells_deviation_and_gap(tmp_path, images):
     run = pa.search(CELLS, images, Balenas(epochs=2, batch_size=8, data_size=25_000), out=tmp_path / "run")
-    told = [line["valid"] for line in run.history()]
+    told = [line["select"] for line in run.history()]
     assert 1 > told[0]["sigma"] > told[1]["sigma"] > 0
     for one in told:
         gap = one["supernet_log_likelihood"] - one["log_likelihood"]

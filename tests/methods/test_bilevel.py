@@ -11,7 +11,8 @@ from torch import nn
 
 import polyarch as pa
 from polyarch import PolyarchError
-from polyarch.core import Examples, Feed, Problem, gradients
+from polyarch.core import Feed, Problem, gradients
+from polyarch.data.task import Split
 from polyarch.distributions import Categorical
 from polyarch.distributions.categorical import pad
 from polyarch.methods import Darts, Drnas, Gdas
@@ -64,7 +65,7 @@ def vectors(tmp_path_factory):
     folder, random = tmp_path_factory.mktemp("vectors"), np.random.default_rng(0)
     x = random.normal(size=(40, 3)).astype(np.float32)
     np.savez(folder / "vectors.npz", x=x, y=(x @ random.normal(size=(3, 3))).argmax(-1))
-    return pa.data.load(folder / "vectors.npz", valid=0.4, test=0)
+    return pa.data.load(folder / "vectors.npz", select=0.4, test=0)
 
 
 @pytest.fixture(scope="module")
@@ -76,18 +77,18 @@ def image_file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def images(image_file):
-    return pa.data.load(image_file, valid=0.4, test=0)
+    return pa.data.load(image_file, select=0.4, test=0)
 
 
 def prepared(method, task, space=SMALL, repeats=1, prior=None, dtype=torch.float64):
     """A problem in double precision, a state that a few steps could have left, and the feed of a step."""
-    splits = {"train": task.train, "valid": task.valid}
+    splits = task.learning_data()
     problem = Problem(
         space,
         space.supernet(task.shape, repeats).to(dtype),
         task.likelihood,
         prior or pa.distributions.uniform(space.decisions),
-        {name: Examples(task.standardise(split.x).to(dtype), split.y) for name, split in splits.items()},
+        {name: Split(task.standardise(split.x).to(dtype), split.y) for name, split in splits.items()},
         black=torch.tensor(-2.0),
     )
     streams = [Streams(k) for k in range(repeats)]
@@ -556,17 +557,17 @@ def test_settings_that_make_no_sense(kind, settings, says):
 
 @pytest.mark.parametrize("objective", ["valid", "sovl"])
 def test_without_validation_data(tmp_path, image_file, objective):
-    task = pa.data.load(image_file, valid=0, test=0)
-    with pytest.raises(PolyarchError, match="set valid"):
+    task = pa.data.load(image_file, select=0, test=0)
+    with pytest.raises(PolyarchError, match="set select"):
         pa.search(CELLS, task, Darts(objective={"loss": objective}), out=tmp_path / "run")
     assert not (tmp_path / "run").exists(), "before any training"
 
 
 def test_sotl_needs_no_validation_data(tmp_path, image_file):
-    task = pa.data.load(image_file, valid=0, test=0)
+    task = pa.data.load(image_file, select=0, test=0)
     method = Darts(objective={"loss": "sotl", "steps": 2}, epochs=1, batch_size=20)
     run = pa.search(CELLS, task, method, out=tmp_path / "run")
-    assert "valid" not in run.history()[0]
+    assert "select" not in run.history()[0]
     assert run.history()[0]["forward"] == 80, "40 examples, each passed in the roll-out and again"
 
 

@@ -42,7 +42,7 @@ SPACES = {
 def images(tmp_path_factory):
     path, random = tmp_path_factory.mktemp("images") / "images.npz", np.random.default_rng(0)
     np.savez(path, x=random.integers(0, 256, (40, 1, 6, 6), np.uint8), y=np.arange(40) % 3)
-    return pa.data.load(path, valid=0.4, test=0)
+    return pa.data.load(path, select=0.4, test=0)
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def test_a_search_on_every_space(tmp_path, images, kind, name):
     assert isinstance(run.distribution, ReadOut) == (space.mixing != space.decisions)
     assert run.distribution.mode().tolist() == list(run.architecture.choices)
     assert space.parse(run.architecture.text) == run.architecture
-    assert run.model()(images.valid.x).shape == (16, 3)
+    assert run.model()(images.select.x).shape == (16, 3)
     drawn = run.distribution.sample(5, torch.Generator().manual_seed(0))
     assert len(space.decode(drawn)) == 5
     line = run.history()[0]
     # Where architectures are read out, what is learnt is about the simplices.
     shown = {simplex.name: len(simplex) for simplex in space.mixing}
     assert {simplex: len(probs) for simplex, probs in line["probs"].items()} == shown
-    assert {"log_likelihood", "accuracy", "supernet_log_likelihood", "supernet_accuracy"} <= line["valid"].keys()
+    assert {"log_likelihood", "accuracy", "supernet_log_likelihood", "supernet_accuracy"} <= line["select"].keys()
     if kind is Darts:  # a report looks at belief alone, and takes longer than the search
         page = html.unescape(write_report(run, images).read_text())
         assert run.architecture.text in page

@@ -38,14 +38,14 @@ BETA = torch.tensor([[0.7, -0.4, 0.2], [1.5, -1.0, 0.0]], dtype=torch.float64)
 def vectors(tmp_path_factory):
     path, random = tmp_path_factory.mktemp("vectors") / "vectors.npz", np.random.default_rng(0)
     np.savez(path, x=random.normal(size=(40, 3)).astype(np.float32), y=np.arange(40) % 3)
-    return pa.data.load(path, valid=0.4, test=0)
+    return pa.data.load(path, select=0.4, test=0)
 
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
     path, random = tmp_path_factory.mktemp("images") / "images.npz", np.random.default_rng(0)
     np.savez(path, x=random.integers(0, 256, (40, 1, 6, 6), np.uint8), y=np.arange(40) % 3)
-    return pa.data.load(path, valid=0.4, test=0)
+    return pa.data.load(path, select=0.4, test=0)
 
 
 def values_at_the_mean(beta):

@@ -76,11 +76,6 @@ def methods():
     return {name: method for method, name in first.items()}
 
 
-def labels(method):
-    """How many of the task's 12 training examples have one; 0 is all."""
-    return 6 if isinstance(method, SemiSupervised) else 0
-
-
 def takes(method, space):
     try:
         method.check(space)
@@ -101,22 +96,24 @@ def test_methods_that_run_everywhere():
     assert {(name, at) for name in EVERYWHERE for at in SPACES} <= CASES.keys()
 
 
-@pytest.fixture(scope="module")
-def task():
-    random = np.random.default_rng(0)
-    return pa.data.load((random.integers(0, 256, (20, 1, 4, 4), np.uint8), np.arange(20) % 3), valid=0.4, test=0)
-
-
 @pytest.fixture(scope="module", params=CASES, ids=lambda names: "-on-".join(names))
 def case(request):
     return CASES[request.param]
 
 
 @pytest.fixture(scope="module")
+def task(case):
+    """12 training examples, of which a semi-supervised method knows the labels of 6."""
+    random, labels = np.random.default_rng(0), 6 if isinstance(case[0], SemiSupervised) else 0
+    images, classes = random.integers(0, 256, (20, 1, 4, 4), np.uint8), np.arange(20) % 3
+    return pa.data.load((images, classes), select=0.4, test=0, labels=labels)
+
+
+@pytest.fixture(scope="module")
 def folder(case, task, tmp_path_factory):
     """Where the case has run."""
     folder = tmp_path_factory.mktemp("runs")
-    run_plain(*case, task, folder, labels(case[0]))
+    run_plain(*case, task, folder)
     return folder
 
 
@@ -155,7 +152,7 @@ def test_init_from(case, folder, task):
     """Belief that stands still shows where it began, to the last bit."""
     method, space = case
     out, source = folder / "again", folder / "plain"
-    told = {"seed": 2, "init_from": source, "device": "cpu", "labels": labels(method)}
+    told = {"seed": 2, "init_from": source, "device": "cpu"}
     with pytest.raises(KeyboardInterrupt):
         pa.search(space, task, having(method, STILL), out=out, **told, watch=after(1))
     first, *_, last = read_history(source)

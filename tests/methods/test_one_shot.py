@@ -23,7 +23,7 @@ MOMENTUM = {"batch_size": 8, "weights": {"grad_clip": 0.0, "nesterov": True}}
 def images(tmp_path_factory):
     path, random = tmp_path_factory.mktemp("images") / "images.npz", np.random.default_rng(0)
     np.savez(path, x=random.integers(0, 256, (40, 1, 6, 6), np.uint8), y=np.arange(40) % 3)
-    return pa.data.load(path, valid=0.4, test=0)
+    return pa.data.load(path, select=0.4, test=0)
 
 
 def stepped(method, images, space=CELLS, repeats=1):
@@ -195,8 +195,8 @@ def test_what_is_selected_fits_validation_data_best(tmp_path, images):
     """Of twenty drawn, with the shared weights; the mode of a prior would be its first option everywhere."""
     run = pa.search(CELLS, images, OneShot(epochs=2, batch_size=8), out=tmp_path / "run")
     drawn = pa.distributions.uniform(CELLS.decisions).sample(20, torch.Generator().manual_seed(1))
-    supernet, y = run.supernet(), images.valid.y
-    x = run.standardise()(images.valid.x).unsqueeze(0)
+    supernet, y = run.supernet(), images.select.y
+    x = run.standardise()(images.select.x).unsqueeze(0)
     with torch.no_grad():
         fits = [images.likelihood.log_likelihood(supernet(x, Dense(row[None])), y[None]).mean() for row in drawn]
     assert run.architecture == CELLS.decode(drawn)[torch.stack(fits).argmax()]

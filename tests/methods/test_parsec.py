@@ -10,7 +10,8 @@ import torch.nn.functional as F
 
 import polyarch as pa
 from polyarch import PolyarchError
-from polyarch.core import Examples, FeedSpec, Problem
+from polyarch.core import FeedSpec, Problem
+from polyarch.data.task import Split
 from polyarch.distributions import Categorical
 from polyarch.distributions.categorical import pad
 from polyarch.methods import Parsec
@@ -29,24 +30,23 @@ def line(tmp_path_factory):
     """Forty points, 24 of them to train on and 16 to judge architectures by."""
     folder = tmp_path_factory.mktemp("line")
     toy_task(folder)
-    return pa.data.load(folder / "line.npz", kind="regression", valid=0.4, test=0)
+    return pa.data.load(folder / "line.npz", kind="regression", select=0.4, test=0)
 
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
     folder, random = tmp_path_factory.mktemp("images"), np.random.default_rng(0)
     np.savez(folder / "images.npz", x=random.integers(0, 256, (40, 1, 6, 6), np.uint8), y=np.arange(40) % 3)
-    return pa.data.load(folder / "images.npz", valid=0.4, test=0)
+    return pa.data.load(folder / "images.npz", select=0.4, test=0)
 
 
 def problem_of(task, space, repeats=1, prior=None):
-    data = {"train": task.train, "valid": task.valid}
     return Problem(
         space,
         space.supernet(task.shape, repeats),
         task.likelihood,
         prior or pa.distributions.uniform(space.decisions),
-        {name: Examples(task.standardise(split.x), split.y) for name, split in data.items()},
+        {name: Split(task.standardise(split.x), split.y) for name, split in task.learning_data().items()},
     )
 
 
@@ -156,10 +156,11 @@ def test_a_step_is_plain_sgd_on_the_sampled_networks(images, samples):
         choices.append(noise.argmax(-1))  # belief is uniform
         networks.append(before.extract(CELLS.architecture(choices[-1].tolist())).train())
     streams = Streams(0)
-    rows = {name: torch.randperm(len(problem.data[name]), generator=streams["data"])[:8] for name in ("train", "valid")}
+    names = ("train", "search")
+    rows = {name: torch.randperm(len(problem.data[name]), generator=streams["data"])[:8] for name in names}
     x, y = ({n: getattr(problem.data[n], part)[rows[n]] for n in rows} for part in "xy")
     with torch.no_grad():
-        fits = [-F.cross_entropy(network(x["valid"]), y["valid"], reduction="sum") for network in networks]
+        fits = [-F.cross_entropy(network(x["search"]), y["search"], reduction="sum") for network in networks]
     likelihoods = (torch.stack(fits) / 4).double().exp()
     omega = (likelihoods / likelihoods.sum()).float()
     if samples == 1:
@@ -282,19 +283,19 @@ def test_it_finds_the_line(tmp_path, line):
     run = pa.search(Lines(), line, method, out=tmp_path / "run")
     problem = problem_of(line, Lines())
     problem.supernet.load_state_dict(run.supernet().state_dict())
-    [batch] = problem.passes("valid")
+    [batch] = problem.passes("search")
     fits = log_likelihoods(problem, batch.x, batch.y)[0].sum(-1)
     assert list(run.architecture.choices) == every_choice(Lines())[fits.argmax()].tolist()
     assert min(p.max().item() for p in run.distribution.probs().values()) > 0.9
     history = run.history()
-    assert history[-1]["valid"]["log_likelihood"] > history[0]["valid"]["log_likelihood"]
+    assert history[-1]["select"]["log_likelihood"] > history[0]["select"]["log_likelihood"]
     assert history[-1]["epoch"] == 150, "the last state is kept"
     assert 1 <= min(line["step"]["effective_samples"] for line in history) <= 8
 
 
 def test_without_validation_data(tmp_path):
     task = toy_task(tmp_path)
-    with pytest.raises(PolyarchError, match="set valid"):
+    with pytest.raises(PolyarchError, match="set select"):
         pa.search(Lines(), task, Parsec(), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -325,7 +326,7 @@ def test_settings_that_make_no_sense(settings, says):
 def test_a_shorter_feed_begins_again(line):
     """24 examples to train on are six batches of 4 per epoch; of 16 to judge by, the fifth is the first again."""
     problem = problem_of(line, Lines(), repeats=2)
-    batches = Batches(problem, {"train": FeedSpec("train", 4), "search": FeedSpec("valid", 4)})
+    batches = Batches(problem, {"train": FeedSpec("train", 4), "search": FeedSpec("search", 4)})
     assert len(batches.counts) == 6, "steps are counted on the first feed"
     batches.shuffle([Streams(0), Streams(1)])
     seen = {"train": [], "search": []}
@@ -333,8 +334,8 @@ def test_a_shorter_feed_begins_again(line):
         for name, [batch] in batches.every(step).items():
             seen[name].append(batch.x.flatten(1).tolist())
     for repeat, streams in enumerate((Streams(0), Streams(1))):
-        for name, split in (("train", "train"), ("search", "valid")):
-            x = problem.data[split].x.flatten()
+        for name in ("train", "search"):
+            x = problem.data[name].x.flatten()
             order = torch.randperm(len(x), generator=streams["data"]).split(4)
             expected = [x[order[step % len(order)]].tolist() for step in range(6)]
             assert [found[repeat] for found in seen[name]] == expected
@@ -342,14 +343,14 @@ def test_a_shorter_feed_begins_again(line):
 
 def test_a_longer_feed_is_not_finished(line):
     problem = problem_of(line, Lines())
-    batches = Batches(problem, {"search": FeedSpec("valid", 4), "train": FeedSpec("train", 4)})
+    batches = Batches(problem, {"search": FeedSpec("search", 4), "train": FeedSpec("train", 4)})
     assert len(batches.counts) == 4
 
 
 def test_several_batches_per_step(line):
     """A feed of two batches per step takes both from one order, and begins again as a whole."""
     problem = problem_of(line, Lines())
-    batches = Batches(problem, {"train": FeedSpec("train", 4), "search": FeedSpec("valid", 3, count=2)})
+    batches = Batches(problem, {"train": FeedSpec("train", 4), "search": FeedSpec("search", 3, count=2)})
     assert len(batches.counts) == 6
     batches.shuffle([Streams(0)])
     found = []
@@ -361,7 +362,7 @@ def test_several_batches_per_step(line):
 
 def test_a_feed_longer_than_its_split(line):
     with pytest.raises(PolyarchError, match="lower batch_size"):
-        Batches(problem_of(line, Lines()), {"train": FeedSpec("train", 4), "search": FeedSpec("valid", 9, count=2)})
+        Batches(problem_of(line, Lines()), {"train": FeedSpec("train", 4), "search": FeedSpec("search", 9, count=2)})
 
 
 def test_batches_are_no_larger_than_the_smaller_split(line):

@@ -31,7 +31,7 @@ SHORTER = SHORT | {"plan": {"stages": ((3, 4, 0.1), (4, 3, 0.7))}}
 def images(tmp_path_factory):
     path, random = tmp_path_factory.mktemp("images") / "images.npz", np.random.default_rng(0)
     np.savez(path, x=random.integers(0, 256, (40, 1, 6, 6), np.uint8), y=np.arange(40) % 3)
-    return pa.data.load(path, valid=0.4, test=0)
+    return pa.data.load(path, select=0.4, test=0)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -10,12 +10,9 @@ import torch.nn.functional as F
 
 import polyarch as pa
 from polyarch import PolyarchError
-from polyarch.core import Batch, Examples, Problem
-from polyarch.data.labels import few_labels
+from polyarch.core import Batch, Problem
 from polyarch.data.task import Split
-from polyarch.files import read_json, write_json
 from polyarch.methods import SemiSupervised, StochasticArchitectures
-from polyarch.runs.config import CONFIG, Config
 from polyarch.runs.run import WEIGHTS, read_history
 from polyarch.spaces import PerExample, Wiring
 from polyarch.streams import Streams
@@ -35,14 +32,15 @@ BLACK = -1.5
 def images(tmp_path_factory):
     path, random = tmp_path_factory.mktemp("images") / "images.npz", np.random.default_rng(0)
     np.savez(path, x=random.integers(0, 256, (48, 1, 6, 6), np.uint8), y=np.arange(48) % 3)
-    return pa.data.load(path, valid=0.25, test=0)
+    return pa.data.load(path, select=0.25, test=0, labels=12)
 
 
 def of(images, method, space, repeats=1):
     """A first step's problem, state and feed, with other examples in the two parts of the training split."""
-    problem, state, feed = prepare(method, space, images, standardised(images), repeats)
-    x, y = problem.data["train"].x, problem.data["train"].y
-    data = {"train": Examples(x[:12], y[:12]), "unlabelled": Examples(x[12:], torch.full_like(y[12:], -1))}
+    whole = standardised(images.resplit(labels=0))
+    problem, state, feed = prepare(method, space, images, whole, repeats)
+    x, y = whole.x, whole.y
+    data = {"train": Split(x[:12], y[:12]), "unlabelled": Split(x[12:], torch.full_like(y[12:], -1))}
     problem = replace(problem, data=data, black=torch.full((1, 1, 1), BLACK))
     batches = {
         name: [
@@ -158,7 +156,7 @@ def test_one_architecture_differs_from_itself_by_dropout_and_changed_images_alon
 def test_the_weight_rises_for_half_of_all_steps():
     method = SemiSupervised()
     part = torch.zeros(46_000, 1)
-    data = {"train": Examples(part[:4000], part[:4000, 0]), "unlabelled": Examples(part, part[:, 0])}
+    data = {"train": Split(part[:4000], part[:4000, 0]), "unlabelled": Split(part, part[:, 0])}
     problem = Problem(None, None, None, None, data)
     steps = torch.tensor([0.0, 718 * 25, 718 * 50, 718 * 50 + 1, 718 * 100 - 1], dtype=torch.float64)
     expected = [20 * np.exp(-5), 20 * np.exp(-1.25), 20, 20, 20]
@@ -167,7 +165,7 @@ def test_the_weight_rises_for_half_of_all_steps():
 
 def test_a_run_counts_its_steps(tmp_path, images):
     method = SemiSupervised(epochs=3, batch_size=16)
-    pa.search(LISTED, images, method, out=tmp_path / "run", labels=12, device="cpu")
+    pa.search(LISTED, images, method, out=tmp_path / "run", device="cpu")
     told = [line["step"]["consistency_weight"] for line in read_history(tmp_path / "run")]
     rising = [20 * np.exp(-5 * (1 - min(1, step / 4.5)) ** 2) for step in range(9)]  # 24 // 8 steps per epoch
     assert told == pytest.approx(np.reshape(rising, (3, 3)).mean(1), rel=1e-5)
@@ -195,11 +193,11 @@ def test_half_of_a_batch_is_labelled_unless_there_are_too_few(images):
 
 @pytest.mark.parametrize(("space", "ranks"), [(LISTED, True), (Wiring(**SMALL), False)])
 def test_contract(tmp_path, images, space, ranks):
-    check_method(SemiSupervised(**QUICK, augment={"crop": 1}), space, images, tmp_path, ranks=ranks, labels=12)
+    check_method(SemiSupervised(**QUICK, augment={"crop": 1}), space, images, tmp_path, ranks=ranks)
 
 
 def test_contract_from_labels_alone(tmp_path, images):
-    check_method(SemiSupervised(**QUICK, consistency=0.0), LISTED, images, tmp_path, ranks=False, labels=12)
+    check_method(SemiSupervised(**QUICK, consistency=0.0), LISTED, images, tmp_path, ranks=False)
 
 
 def kept(folder):
@@ -216,50 +214,55 @@ def assert_same(one, other):
     assert our_lines == their_lines
 
 
-def with_other_hidden_labels(task, count):
-    """The task with as many hidden labels changed as leave the choice of examples as it is, and how many that is."""
-    y, labelled = task.train.y.clone(), few_labels(task, count)[0]
-    changed = 0
+def with_other_hidden_labels(x, y):
+    """Data with as many hidden labels changed as leave the splits as they are, and how many that is."""
+
+    def splits(y):
+        task = pa.data.load((x, y), select=0.25, test=0, labels=12)
+        return [tensor for split in task.splits.values() for tensor in (split.x, split.y)]
+
+    known, changed = splits(y), 0
     for k in range(len(y)):
-        other = y.clone()
+        other = y.copy()
         other[k] = (y[k] + 1) % CLASSES
-        found = few_labels(replace(task, train=Split(task.train.x, other)), count)[0]
-        if torch.equal(found.x, labelled.x) and torch.equal(found.y, labelled.y):
+        if all(map(torch.equal, splits(other), known)):
             y, changed = other, changed + 1
-    return replace(task, train=Split(task.train.x, y)), changed
+    return pa.data.load((x, y), select=0.25, test=0, labels=12), changed
 
 
 @pytest.mark.parametrize("method", [SemiSupervised(**QUICK), StochasticArchitectures(**QUICK)])
 def test_hidden_labels_change_nothing(tmp_path, images, method):
-    other, changed = with_other_hidden_labels(images, 12)
+    x, y = np.random.default_rng(0).integers(0, 256, (48, 1, 6, 6), np.uint8), np.arange(48) % 3
+    other, changed = with_other_hidden_labels(x, y)
     assert changed >= 12
     for name, task in (("one", images), ("other", other)):
-        pa.search(LISTED, task, method, out=tmp_path / name, labels=12, device="cpu")
+        pa.search(LISTED, task, method, out=tmp_path / name, device="cpu")
     assert_same(tmp_path / "one", tmp_path / "other")
 
 
 def test_other_methods_learn_from_the_labelled_alone(tmp_path, images):
     method = StochasticArchitectures(**QUICK)
-    few = replace(images, train=few_labels(images, 12)[0])
-    pa.search(LISTED, images, method, out=tmp_path / "labels", labels=12, device="cpu")
+    few = replace(images, splits={name: images.splits[name] for name in ("train", "select")})
+    pa.search(LISTED, images, method, out=tmp_path / "labels", device="cpu")
     pa.search(LISTED, few, method, out=tmp_path / "few", device="cpu")
     assert_same(tmp_path / "labels", tmp_path / "few")
 
 
-def test_runs_of_earlier_versions_have_all_labels(tmp_path, images):
-    run = pa.search(LISTED, images, SemiSupervised(**QUICK), out=tmp_path / "run", labels=12, device="cpu")
-    assert run.config.labels == 12
-    values = read_json(tmp_path / "run" / CONFIG)
-    del values["labels"]
-    write_json(tmp_path / "run" / CONFIG, values)
-    assert Config.read(tmp_path / "run").labels == 0
+def test_a_run_finds_its_labels_again(tmp_path, images):
+    run = pa.search(LISTED, images, SemiSupervised(**QUICK), out=tmp_path / "run", device="cpu")
+    assert run.config.data["source"]["settings"]["labels"] == 12
+    assert run.config.data["examples"] == {"train": 12, "select": 12, "unlabelled": 24}
+    found = pa.open_run(tmp_path / "run").task().splits
+    for name, split in images.splits.items():
+        assert torch.equal(found[name].x, split.x)
+        assert torch.equal(found[name].y, split.y)
 
 
 def test_few_labels_and_many_examples_teach_digits(tmp_path):
-    task = pa.data.load("digits")
+    task = pa.data.load("digits", labels=100)
     space = Wiring(stages=2, nodes=2, channels=8, listed=3)
     method = SemiSupervised(epochs=4, batch_size=64, augment={"crop": 1})
-    run = pa.search(space, task, method, out=tmp_path / "run", labels=100, device="cpu")
+    run = pa.search(space, task, method, out=tmp_path / "run", device="cpu")
     assert run.result["metrics"]["test"]["accuracy"] > 0.4  # guessing is 0.1; 0.59 was seen
 
 
@@ -268,11 +271,8 @@ def test_few_labels_and_many_examples_teach_digits(tmp_path):
 
 
 def test_refused(tmp_path, images):
-    with pytest.raises(PolyarchError, match=r"needs examples without a label; .* --labels N"):
-        pa.search(LISTED, images, SemiSupervised(**QUICK), out=tmp_path / "run", device="cpu")
-    for count, says in ((2, "below the 3 classes"), (36, "none of the 36 training examples"), (-1, "below")):
-        with pytest.raises(PolyarchError, match=says):
-            pa.search(LISTED, images, SemiSupervised(**QUICK), out=tmp_path / "run", labels=count, device="cpu")
+    with pytest.raises(PolyarchError, match=r"needs examples without a label; .* --set labels=N"):
+        pa.search(LISTED, images.resplit(labels=0), SemiSupervised(**QUICK), out=tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
     with pytest.raises(PolyarchError, match="'lines' run no batch of several; semi-supervised needs another space"):
         prepare(SemiSupervised(**QUICK), Lines(), images, standardised(images), 1)

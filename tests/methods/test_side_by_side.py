@@ -6,7 +6,8 @@ import torch
 
 import polyarch as pa
 from polyarch import PolyarchError
-from polyarch.core import Examples, Problem
+from polyarch.core import Problem
+from polyarch.data.task import Split
 from polyarch.methods.side_by_side import SideBySide
 from polyarch.streams import Streams
 from polyarch.training.loop import Loop, Progress
@@ -18,19 +19,19 @@ CELLS = pa.spaces.NasBench201(channels=2, cells=1)
 def images(tmp_path_factory):
     path, random = tmp_path_factory.mktemp("images") / "images.npz", np.random.default_rng(0)
     np.savez(path, x=random.integers(0, 256, (40, 1, 6, 6), np.uint8), y=np.arange(40) % 3)
-    return pa.data.load(path, valid=0.4, test=0)
+    return pa.data.load(path, select=0.4, test=0)
 
 
 def loop_of(architectures, task, seeds):
     method = SideBySide(tuple(architectures), epochs=2, batch_size=8, stopping={"split": "never"})
     space = method.stages(CELLS)[0].space
-    data = {"train": task.train, "valid": task.valid}
+    data = {"train": task.train, "select": task.select}
     problem = Problem(
         space,
         space.supernet(task.shape, len(architectures)),
         task.likelihood,
         pa.distributions.uniform(space.decisions),
-        {name: Examples(task.standardise(split.x), split.y) for name, split in data.items()},
+        {name: Split(task.standardise(split.x), split.y) for name, split in data.items()},
     )
     streams = [Streams(seed) for seed in seeds]
     return Loop(method, problem, method.init(problem, streams, None), streams, Progress(), 2)
@@ -44,12 +45,12 @@ def test_each_is_trained_as_if_alone(images):
         alone = loop_of([cell], images, [5 + k])
         for line in lines:
             own = alone.epoch()
-            for room in ("step", "valid"):
+            for room in ("step", "select"):
                 for name, values in line[room].items():
                     assert values[k] == pytest.approx(own[room][name][0], rel=1e-3, abs=1e-4), (room, name)
         network = together.problem.supernet.extract(cell, k).train()
         same = alone.problem.supernet.extract(cell, 0).train()
-        x = images.standardise(images.valid.x)
+        x = images.standardise(images.select.x)
         assert torch.allclose(network(x), same(x), atol=1e-3)
         assert together.method.distribution(CELLS, together.state.belief).mode()[k].tolist() == list(cell.choices)
 

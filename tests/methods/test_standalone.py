@@ -9,7 +9,8 @@ import torch.nn.functional as F
 
 import polyarch as pa
 from polyarch import PolyarchError
-from polyarch.core import Examples, Problem
+from polyarch.core import Problem
+from polyarch.data.task import Split
 from polyarch.methods import FixedDepth, Info, Parsec, Standalone
 from polyarch.runs.run import WEIGHTS
 from polyarch.runs.search import resume
@@ -37,7 +38,7 @@ def images(tmp_path_factory):
 def image_task(folder, classes):
     random = np.random.default_rng(0)
     np.savez(folder / "images.npz", x=random.integers(0, 256, (40, 2, 8, 8), np.uint8), y=np.arange(40) % classes)
-    return pa.data.load(folder / "images.npz", valid=0.25, test=0.15)
+    return pa.data.load(folder / "images.npz", select=0.25, test=0.15)
 
 
 def loop_of(method, space, task, dtype=torch.float32):
@@ -48,7 +49,7 @@ def loop_of(method, space, task, dtype=torch.float32):
         stage.space.supernet(task.shape),
         task.likelihood,
         pa.distributions.uniform(stage.space.decisions),
-        {"train": Examples(task.standardise(task.train.x).to(dtype), task.train.y)},
+        {"train": Split(task.standardise(task.train.x).to(dtype), task.train.y)},
     )
     problem.supernet.to(dtype)
     streams = [Streams(0)]

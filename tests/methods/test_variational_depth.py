@@ -163,7 +163,7 @@ def test_contract_on_vectors(tmp_path, spirals, update):
 
 
 def test_contract_on_images(tmp_path):
-    task = pa.data.load("digits", test=0.5, valid=0.2)
+    task = pa.data.load("digits", test=0.5, select=0.2)
     space = pa.spaces.ResidualDepth(max_depth=2, width=8)
     check_method(VariationalDepth(epochs=2, batch_size=64, weights={"lr": 0.01}), space, task, tmp_path)
 

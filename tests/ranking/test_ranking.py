@@ -13,8 +13,7 @@ import torch
 
 import polyarch as pa
 from polyarch import PolyarchError
-from polyarch.core import Examples
-from polyarch.data.task import Classification, TaskShape
+from polyarch.data.task import Classification, Split, TaskShape
 from polyarch.distributions import Categorical
 from polyarch.ranking import default_truth, draw, find_truth, mean_of_best, rank, spearman
 from polyarch.ranking.figure import draw_ranking
@@ -33,8 +32,8 @@ def candidates():
     generator = torch.Generator().manual_seed(0)
     supernet = SPACE.supernet(SHAPE)
     supernet.reset_parameters([generator])
-    data = Examples(torch.randn(12, *SHAPE.input, generator=generator), torch.arange(12) % 3)
-    given = {"data": data, "likelihood": Classification(3), "train": data, "valid": data}
+    data = Split(torch.randn(12, *SHAPE.input, generator=generator), torch.arange(12) % 3)
+    given = {"data": data, "likelihood": Classification(3), "train": data, "select": data}
     return [Candidate(a, SPACE, SHAPE, supernet, **given) for a in draw(SPACE, 6, seed=0)]
 
 

@@ -95,7 +95,7 @@ def images():
     """Few and small, for searches whose course matters and not what they find."""
     random = np.random.default_rng(0)
     x, y = random.normal(size=(48, 1, 8, 8)).astype(np.float32), random.integers(0, 3, 48)
-    return pa.data.load((x, y), valid=0.3, test=0.2)
+    return pa.data.load((x, y), select=0.3, test=0.2)
 
 
 @pytest.fixture(scope="session")
@@ -135,6 +135,6 @@ def regression(home):
     random = np.random.default_rng(0)
     x = random.normal(size=(200, 2)).astype(np.float32)
     y = (x[:, 0] * x[:, 1] + 0.1 * random.normal(size=200)).astype(np.float32)
-    task = pa.data.load((x, y), kind="regression", valid=0.2, test=0.2)
+    task = pa.data.load((x, y), kind="regression", select=0.2, test=0.2)
     space, method = pa.spaces.ResidualDepth(max_depth=3, width=8), pa.methods.VariationalDepth(epochs=3)
     return made(home / "regression", space, task, method)

@@ -110,7 +110,7 @@ def test_odd_names_are_escaped(digits):
         command = command.replace(entity, character)
     words = shlex.split(command.replace("\\\n", ""))
     assert words[words.index("--out") + 1] == f"{digits.folder}-again"
-    assert {"space.max_depth=3", "space.width=8", "method.epochs=2", "search.select=expectation"} <= set(words)
+    assert {"space.max_depth=3", "space.width=8", "method.epochs=2", "search.selection=expectation"} <= set(words)
 
 
 def test_what_a_search_was_given_is_given_again(tmp_path, cell_search):

@@ -34,7 +34,7 @@ def balenas():
 
 @pytest.fixture
 def effort(balenas):
-    task = pa.data.load("digits", valid=0.5, test=0)
+    task = pa.data.load("digits", select=0.5, test=0)
     return balenas.Effort(task, SPACE, None, "", "cpu", 10, 2, 140.0, 10, 1, 4, augment=False, checks=True)
 
 

@@ -112,9 +112,9 @@ def test_nearly_equal_weights_shorten_the_gradient_by_one_over_k(parsec, enumera
 
 
 def test_fits_of_cells_are_those_of_their_networks(parsec):
-    space, task = pa.spaces.NasBench201(channels=2, cells=1), pa.data.load("digits", valid=0.3)
+    space, task = pa.spaces.NasBench201(channels=2, cells=1), pa.data.load("digits", select=0.3)
     supernet = space.supernet(task.shape)
-    x, y = task.standardise(task.valid.x[:16]), task.valid.y[:16]
+    x, y = task.standardise(task.select.x[:16]), task.select.y[:16]
     choices = every_choice(space)
     few = [0, 7000, 15624]
     wanted = []

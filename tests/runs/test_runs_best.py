@@ -21,7 +21,7 @@ METHOD = pa.methods.VariationalDepth(epochs=4, batch_size=20)
 
 
 def result(seed, **valid):
-    return {"seed": seed, "metrics": {"valid": valid} if valid else {"test": {"accuracy": 1 / (seed + 1)}}}
+    return {"seed": seed, "metrics": {"select": valid} if valid else {"test": {"accuracy": 1 / (seed + 1)}}}
 
 
 def test_accuracy_decides_then_log_likelihood_then_the_first():
@@ -41,14 +41,14 @@ def test_without_validation_data_the_objective_decides_and_never_the_test():
 
 
 def test_the_best_repeat_is_that_of_the_most_accurate_network(tmp_path):
-    task = pa.data.load("spirals", points=60, test_points=40, valid=0.3)
+    task = pa.data.load("spirals", points=60, test_points=40, select=0.3)
     runs = search(SPACE, task, METHOD, out=tmp_path / "run", seed=5, repeats=6, device="cpu")
 
     def merit(run):
         with torch.no_grad():
-            log_probs = run.model()(task.valid.x).log_softmax(-1)
-        right = (log_probs.argmax(-1) == task.valid.y).double().mean().item()
-        return right, log_probs.gather(1, task.valid.y[:, None]).double().mean().item()
+            log_probs = run.model()(task.select.x).log_softmax(-1)
+        right = (log_probs.argmax(-1) == task.select.y).double().mean().item()
+        return right, log_probs.gather(1, task.select.y[:, None]).double().mean().item()
 
     merits = [merit(run) for run in runs]
     assert len(set(merits)) > 1
@@ -64,7 +64,7 @@ def test_the_best_repeat_is_that_of_the_most_accurate_network(tmp_path):
 
 
 def test_without_validation_data_it_is_the_best_training_objective(tmp_path):
-    task = pa.data.load("spirals", points=60, test_points=40, valid=0.0)
+    task = pa.data.load("spirals", points=60, test_points=40, select=0.0)
     runs = search(SPACE, task, METHOD, out=tmp_path / "run", repeats=4, device="cpu")
     reached = [max(line["train"]["objective"] for line in run.history()) for run in runs]
     assert len(set(reached)) > 1
@@ -72,7 +72,7 @@ def test_without_validation_data_it_is_the_best_training_objective(tmp_path):
 
 
 def test_a_folder_of_before_says_how_to_find_out(tmp_path):
-    task = pa.data.load("spirals", points=60, test_points=40, valid=0.3)
+    task = pa.data.load("spirals", points=60, test_points=40, select=0.3)
     out = tmp_path / "run"
     search(SPACE, task, METHOD, out=out, repeats=2, device="cpu")
     before = read_json(out / RESULT)

@@ -16,7 +16,7 @@ STILL = {"epochs": 1, "batch_size": 8, "belief_rate": 0.0}  # belief stays where
 def task():
     random = np.random.default_rng(0)
     x, y = random.integers(0, 256, (60, 1, 8, 8), np.uint8), np.arange(60) % 3
-    return pa.data.load((x, y), valid=0.3)
+    return pa.data.load((x, y), select=0.3)
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ METHOD = pa.methods.VariationalDepth(epochs=5, batch_size=20)
 
 @pytest.fixture(scope="module")
 def task():
-    return pa.data.load("spirals", points=60, test_points=40, valid=0.3)
+    return pa.data.load("spirals", points=60, test_points=40, select=0.3)
 
 
 def stop_after(evaluations):
@@ -184,7 +184,7 @@ def at_once(tmp_path, count, body):
         import polyarch as pa
         from polyarch.runs.search import resume, search
         here, me, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-        task = pa.data.load("spirals", points=60, test_points=40, valid=0.3)
+        task = pa.data.load("spirals", points=60, test_points=40, select=0.3)
         space = pa.spaces.ResidualDepth(max_depth=2, width=4)
         def meet(name):
             (here / f"{name}-{me}").touch()
@@ -308,7 +308,7 @@ def test_precision_that_is_not_to_be_had(tmp_path, task, precision, says):
 
 def images():
     random = np.random.default_rng(0)
-    return pa.data.load((random.normal(size=(40, 1, 6, 6)), np.arange(40) % 4), valid=0.4, test=0)
+    return pa.data.load((random.normal(size=(40, 1, 6, 6)), np.arange(40) % 4), select=0.4, test=0)
 
 
 WIRES = {"stages": 1, "nodes": 3, "channels": 2}
@@ -337,4 +337,4 @@ def test_a_list_of_one_is_no_mixture(tmp_path):
     method = pa.methods.StochasticArchitectures(epochs=1, batch_size=64)
     alone = search(pa.spaces.Wiring(**WIRES, wirings="residual"), task, method, out=tmp_path / "a", device="cpu")
     assert not any("mutual_information" in figures for figures in alone.result["metrics"].values())
-    assert set(alone.result["metrics"]) == {"valid", "test"}
+    assert set(alone.result["metrics"]) == {"select", "test"}

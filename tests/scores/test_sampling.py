@@ -17,7 +17,7 @@ from polyarch.streams import Streams
 @pytest.fixture(scope="module")
 def task():
     random = np.random.default_rng(0)
-    return pa.data.load((random.normal(size=(60, 1, 6, 6)), np.arange(60) % 3), valid=0.4, test=0)
+    return pa.data.load((random.normal(size=(60, 1, 6, 6)), np.arange(60) % 3), select=0.4, test=0)
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_a_score_that_is_no_number(run, monkeypatch):
 def test_scores_see_no_label_that_the_run_did_not(task, tmp_path):
     method = pa.methods.Parsec(epochs=1, samples=2, batch_size=6)
     space = pa.spaces.NasBench201(channels=2, cells=1)
-    run = pa.search(space, task, method, out=tmp_path / "run", labels=9, device="cpu")
+    run = pa.search(space, task.resplit(labels=9), method, out=tmp_path / "run", device="cpu")
     [candidate] = candidates_of(run, [run.architecture], {"train", "data"}, torch.Generator())
     for given in (candidate.train, candidate.data):
         assert given.y.bincount().tolist() == [3, 3, 3]

@@ -12,8 +12,7 @@ from torch import nn
 
 import polyarch as pa
 from polyarch import PolyarchError
-from polyarch.core import Examples
-from polyarch.data.task import Classification, Gaussian, TaskShape
+from polyarch.data.task import Classification, Gaussian, Split, TaskShape
 from polyarch.scores import (
     Candidate,
     GradNorm,
@@ -65,9 +64,9 @@ def candidates(space, shape, n=3, likelihood=None):
     likelihood = likelihood or Classification(shape.outputs)
     texts = list(dict.fromkeys(space.key(a) for a in architectures))
     table = Table("a table", {"arch": np.array(texts), "test_acc": np.linspace(1, 2, len(texts))})
-    splits = {"train": Examples(x, y), "valid": Examples(x.flip(0), y.flip(0)), "order": 3}
+    splits = {"train": Split(x, y), "select": Split(x.flip(0), y.flip(0)), "order": 3}
     return [
-        Candidate(a, space, shape, supernet, Examples(x, y), likelihood, **splits, table=table, column="test_acc")
+        Candidate(a, space, shape, supernet, Split(x, y), likelihood, **splits, table=table, column="test_acc")
         for a in architectures
     ]
 
@@ -151,7 +150,7 @@ def test_what_is_missing_is_said():
         "data": "snip needs data, a batch",
         "supernet": "sotl needs trained weights; give a run",
         "train": "sotl needs training data; name some",
-        "valid": "valid-loss needs validation data; give data that has",
+        "select": "valid-loss needs validation data; give data that has",
         "table": "table needs a table and a column; name them",
         "likelihood": "sotl needs training data",
     }
@@ -219,7 +218,7 @@ BAD = {
     "gradient of": leave_gradients,
     "mode of": change_mode,
     "training of": lambda _, candidate: float(candidate.supernet.requires_grad_(False) is None),
-    "validation y of candidate 0 changed": lambda _, candidate: candidate.valid.y.add_(1).sum().item() * 0.0,
+    "validation y of candidate 0 changed": lambda _, candidate: candidate.select.y.add_(1).sum().item() * 0.0,
     "x of candidate 0 changed": touch_data,
 }
 

@@ -10,8 +10,7 @@ from torch import nn
 
 import polyarch as pa
 from polyarch import PolyarchError
-from polyarch.core import Examples
-from polyarch.data.task import Classification, Gaussian, TaskShape
+from polyarch.data.task import Classification, Gaussian, Split, TaskShape
 from polyarch.distributions import uniform
 from polyarch.scores import (
     Candidate,
@@ -44,14 +43,14 @@ SETTINGS = {"steps": STEPS, "batch_size": SIZE, "rate": 0.05}
 
 def examples(count, seed):
     generator = torch.Generator().manual_seed(seed)
-    return Examples(torch.randn(count, *SHAPE.input, generator=generator), torch.arange(count) % 3)
+    return Split(torch.randn(count, *SHAPE.input, generator=generator), torch.arange(count) % 3)
 
 
 @pytest.fixture(scope="module")
 def candidates():
     supernet = SPACE.supernet(SHAPE)
     supernet.reset_parameters([torch.Generator().manual_seed(0)])
-    given = {"likelihood": Classification(3), "train": examples(22, 1), "valid": examples(10, 2), "order": 11}
+    given = {"likelihood": Classification(3), "train": examples(22, 1), "select": examples(10, 2), "order": 11}
     return [Candidate(SPACE.parse(text), SPACE, SHAPE, supernet, **given) for text in TEXTS]
 
 
@@ -104,15 +103,15 @@ def test_validation_after_fine_tuning(candidates):
     for candidate in candidates:
         network = by_hand(candidate)[2]
         recalibrate(network, calibration_batches(candidate.train.x, seed=11))
-        output = network.eval()(candidate.valid.x)
-        accuracies.append((output.argmax(-1) == candidate.valid.y).double().mean().item())
-        losses.append(F.cross_entropy(output, candidate.valid.y).item())
+        output = network.eval()(candidate.select.x)
+        accuracies.append((output.argmax(-1) == candidate.select.y).double().mean().item())
+        losses.append(F.cross_entropy(output, candidate.select.y).item())
     assert ValidAccuracy(**SETTINGS)(candidates, torch.Generator()).tolist() == pytest.approx(accuracies)
     assert ValidLoss(**SETTINGS)(candidates, torch.Generator()).tolist() == pytest.approx(losses, rel=1e-5)
 
 
 def test_validation_with_the_supernets_weights_as_they_are(candidates):
-    valid = candidates[0].valid
+    valid = candidates[0].select
     part = torch.randperm(10, generator=torch.Generator().manual_seed(11))[:6]
     for kept, x, y in ((0, valid.x, valid.y), (6, valid.x[part], valid.y[part])):
         networks = [c.supernet.extract(c.architecture) for c in candidates]
@@ -132,7 +131,7 @@ def test_looks_leave_training_alone(candidates):
     assert plain.gradient_norms is None
     assert list(seen.looks) == looks
     network = by_hand(candidates[0], steps=3)[2].eval()
-    loss = F.cross_entropy(network(candidates[0].valid.x), candidates[0].valid.y).item()
+    loss = F.cross_entropy(network(candidates[0].select.x), candidates[0].select.y).item()
     assert seen.looks[Look(3, recalibrate=False)].loss == pytest.approx(loss, rel=1e-5)
 
 
@@ -183,7 +182,7 @@ def test_dropout_draws_from_the_generator_alone():
     supernet = space.supernet(shape)
     supernet.reset_parameters([torch.Generator().manual_seed(0)])
     x = torch.randn(8, 4, generator=torch.Generator().manual_seed(1))
-    train = Examples(x, torch.arange(8) % 5)
+    train = Split(x, torch.arange(8) % 5)
     given = [
         Candidate(a, space, shape, supernet, likelihood=Classification(5), train=train)
         for a in space.decode(torch.tensor([[0], [1]]))
@@ -197,7 +196,7 @@ def test_dropout_draws_from_the_generator_alone():
 
 
 def test_fewer_examples_than_a_batch(candidates):
-    few = Examples(candidates[0].train.x[:3], candidates[0].train.y[:3])
+    few = Split(candidates[0].train.x[:3], candidates[0].train.y[:3])
     batches = replace(candidates[0], train=few).batches(64)
     assert {len(next(batches)) for _ in range(3)} == {3}
 
@@ -206,8 +205,8 @@ def test_regression_has_a_loss_and_no_accuracy():
     space = pa.spaces.ResidualDepth(max_depth=2, width=4)
     supernet = space.supernet(TaskShape((2,), 1))
     supernet.reset_parameters([torch.Generator().manual_seed(0)])
-    data = Examples(torch.randn(6, 2, generator=torch.Generator().manual_seed(0)), torch.linspace(-1, 1, 6))
-    given = {"likelihood": Gaussian(scale=0.5), "train": data, "valid": data}
+    data = Split(torch.randn(6, 2, generator=torch.Generator().manual_seed(0)), torch.linspace(-1, 1, 6))
+    given = {"likelihood": Gaussian(scale=0.5), "train": data, "select": data}
     candidate = Candidate(space.parse("depth=2"), space, TaskShape((2,), 1), supernet, **given)
     network = supernet.extract(candidate.architecture)
     wanted = -torch.distributions.Normal(network(data.x).squeeze(-1), 0.5).log_prob(data.y).mean()
@@ -236,7 +235,7 @@ def test_settings_that_make_no_sense(kind, settings, says):
 
 def test_a_network_without_weights_learns_nothing():
     space, shape = pa.ModuleSpace(without_weights), TaskShape((3,), 3)
-    train = Examples(torch.eye(3).repeat(2, 1), torch.arange(3).repeat(2))
+    train = Split(torch.eye(3).repeat(2, 1), torch.arange(3).repeat(2))
     linear, skip = (
         Candidate(space.parse(f"layer={name}"), space, shape, space.supernet(shape), None, Classification(3), train)
         for name in ("linear", "skip")
@@ -277,8 +276,8 @@ def many(device="cpu"):
     with torch.no_grad():
         for _ in range(3):  # statistics that are not those of the start
             supernet.train()(torch.randn(1, 8, *SHAPE.input, dtype=dtype, device=device), Sparse((3, 2, 3, 2, 3, 2)))
-    splits = {name: examples(count, seed) for name, count, seed in (("train", 40, 1), ("valid", 10, 2))}
-    given = {name: Examples(s.x.to(device, dtype), s.y.to(device)) for name, s in splits.items()}
+    splits = {name: examples(count, seed) for name, count, seed in (("train", 40, 1), ("select", 10, 2))}
+    given = {name: Split(s.x.to(device, dtype), s.y.to(device)) for name, s in splits.items()}
     drawn = uniform(SPACE.decisions).sample(6, torch.Generator().manual_seed(3)).tolist()
     cells = [*drawn, [0] * 6, [1] * 6]
     return [

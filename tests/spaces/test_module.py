@@ -421,7 +421,7 @@ def for_images():
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_before_training(tmp_path, factory, message):
-    task = pa.data.load((np.eye(4)[np.arange(40) % 4], np.arange(40) % 3), valid=0.3)
+    task = pa.data.load((np.eye(4)[np.arange(40) % 4], np.arange(40) % 3), select=0.3)
     with pytest.raises(PolyarchError) as caught:
         pa.search(ModuleSpace(factory), task, QUICK, out=tmp_path / "run")
     assert message in str(caught.value)
@@ -612,7 +612,7 @@ def own(tmp_path_factory):
     write_data(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
-        task = pa.data.load(folder / "tiny.npz", valid=0.25)
+        task = pa.data.load(folder / "tiny.npz", select=0.25)
         network = importlib.import_module("own_network").Network
         run = pa.search(ModuleSpace(network), task, QUICK, out=folder / "run", seed=3, device="cpu")
         yield SimpleNamespace(run=run, task=task)
@@ -688,7 +688,7 @@ def test_the_mixture_of_a_run(own):
 @pytest.mark.parametrize("kind", ["arrays", "dataset"])
 def test_data_in_memory(own, tmp_path, kind):
     x, y = own.task.train.x, own.task.train.y
-    task = pa.data.load((x, y) if kind == "arrays" else TensorDataset(x, y), valid=0.25)
+    task = pa.data.load((x, y) if kind == "arrays" else TensorDataset(x, y), select=0.25)
     run = pa.search(own.run.space, task, QUICK, out=tmp_path / "run", device="cpu")
     other = other_than(run)
     assert run.model()(x).isfinite().all()
@@ -704,7 +704,7 @@ def test_data_in_memory(own, tmp_path, kind):
 def test_regression(tmp_path):
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(80, 3, 1, 7, generator=generator)
-    task = pa.data.load((x, x.mean((1, 2, 3))), kind="regression", valid=0.3)
+    task = pa.data.load((x, x.mean((1, 2, 3))), kind="regression", select=0.3)
     run = pa.search(ModuleSpace(on_rows), task, QUICK, out=tmp_path / "run", device="cpu")
     assert run.ensemble().output(task.test.x).shape == (len(task.test), 1)
     assert run.result["metrics"]["test"]["rmse"] > 0
@@ -728,7 +728,7 @@ def test_a_module_that_has_changed_is_refused(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     become(OWN)
     write_data(tmp_path)
-    task = pa.data.load(tmp_path / "tiny.npz", valid=0.25)
+    task = pa.data.load(tmp_path / "tiny.npz", select=0.25)
     pa.search(ModuleSpace("changing:Network"), task, QUICK, out=tmp_path / "run", device="cpu")
     become(OWN.replace('"tanh": nn.Tanh()', '"silu": nn.SiLU()'))
     refused("no longer has the decisions that this run was made with; use the version of its code that wrote the run")
@@ -744,7 +744,7 @@ def test_a_module_that_has_changed_is_refused(tmp_path, monkeypatch):
 def test_a_method_on_an_unusual_module(tmp_path):
     """Resumes, repeats and rehearses; what is frozen stays as it was drawn."""
     write_data(tmp_path)
-    task = pa.data.load(tmp_path / "tiny.npz", valid=0.25)
+    task = pa.data.load(tmp_path / "tiny.npz", select=0.25)
     space = ModuleSpace(Unusual)
     check_method(pa.methods.Parsec(epochs=2, samples=2, batch_size=64), space, task, tmp_path, ranks=False)
 
@@ -761,7 +761,7 @@ def test_a_method_on_an_unusual_module(tmp_path):
 
 def test_a_module_that_reads_values_back(tmp_path):
     write_data(tmp_path)
-    task = pa.data.load(tmp_path / "tiny.npz", valid=0.25)
+    task = pa.data.load(tmp_path / "tiny.npz", select=0.25)
     space = ModuleSpace(Reading)
     run = pa.search(space, task, QUICK, out=tmp_path / "run", device="cpu")
     assert run.model()(task.test.x).isfinite().all()

@@ -33,7 +33,7 @@ def test_agrees_with_torch_on_a_function_that_is_not_quadratic():
 def test_a_search_may_watch_it(tmp_path):
     random = np.random.default_rng(0)
     x, y = random.integers(0, 256, (60, 1, 8, 8), np.uint8), np.arange(60) % 3
-    task = pa.data.load((x, y), valid=0.3)
+    task = pa.data.load((x, y), select=0.3)
     space = pa.spaces.NasBench201(channels=2, cells=1)
     for method in (Darts, Drnas, Balenas):
         watched, plain = (

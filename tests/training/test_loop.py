@@ -7,7 +7,8 @@ import torch
 
 import polyarch as pa
 from polyarch import PolyarchError
-from polyarch.core import Examples, FeedSpec, Problem
+from polyarch.core import FeedSpec, Problem
+from polyarch.data.task import Split
 from polyarch.distributions import exponential
 from polyarch.methods import FixedDepth, VariationalDepth
 from polyarch.streams import NAMES, Streams
@@ -25,7 +26,7 @@ def task():
 
 def problem_of(task, repeats=1, valid=False):
     x, y = task.standardise(task.train.x), task.train.y
-    data = {"train": Examples(x, y)} | ({"valid": Examples(x, y)} if valid else {})
+    data = {"train": Split(x, y)} | ({"select": Split(x, y)} if valid else {})
     return Problem(SPACE, SPACE.supernet(task.shape, repeats), task.likelihood, exponential(SPACE.decisions), data)
 
 
@@ -96,11 +97,11 @@ def test_which_split_decides(task):
     plain, valid = problem_of(task), problem_of(task, valid=True)
     method = VariationalDepth()
     assert stopping_split(method, plain) == "train"
-    assert stopping_split(method, valid) == "valid"
+    assert stopping_split(method, valid) == "select"
     assert stopping_split(replace(method, stopping={"split": "train"}), valid) == "train"
     assert stopping_split(replace(method, stopping={"split": "never"}), valid) is None
-    with pytest.raises(PolyarchError, match="set valid"):
-        stopping_split(replace(method, stopping={"split": "valid"}), plain)
+    with pytest.raises(PolyarchError, match="set select"):
+        stopping_split(replace(method, stopping={"split": "select"}), plain)
 
 
 def test_examples_are_counted(task):

@@ -12,7 +12,7 @@ from polyarch import catalogue
 from polyarch.blackbox.base import BlackBox
 from polyarch.core import Method
 from polyarch.data.loading import source_for, source_from
-from polyarch.data.source import Source
+from polyarch.data.source import Source, check_replaced
 from polyarch.errors import PolyarchError, unknown
 from polyarch.scores.base import Score
 from polyarch.settings import Setting, dotted, make, parsed, parts_of, settings_of
@@ -25,7 +25,7 @@ class SearchSettings:
 
     prior: str = ""
     """Over architectures: `uniform`, `exponential`, `exponential(GAMMA)`; empty is the method's own."""
-    select: str = "auto"
+    selection: str = "auto"
     """How one architecture is taken from belief: `argmax`, `95%`, `expectation`, or `auto` by the size of the data."""
 
 
@@ -112,6 +112,8 @@ def matching(settings: Mapping[str, Setting], name: str) -> list[str]:
 
 
 def _find(groups: dict[str, type[Any]], name: str) -> tuple[str, Setting]:
+    if "data" in groups:
+        check_replaced([name.removeprefix("data.")])
     group, dot, inside = name.partition(".")
     if dot and group in groups:
         named, groups, kind = inside, {group: groups[group]}, f"setting of {group}"

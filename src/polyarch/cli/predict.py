@@ -65,9 +65,9 @@ def _threshold(opened: Run, ensemble: Ensemble, risk: float) -> float:
 
     if not isinstance(ensemble.likelihood, Classification):
         raise PolyarchError("--risk is for classification, and this run predicts a number; leave it out")
-    if "valid" not in opened.config.data["examples"]:
-        raise PolyarchError("--risk needs validation data, and this run has none; search with --set valid=0.15")
-    held_out = opened.task().valid
+    if not {"calibrate", "select"} & opened.config.data["examples"].keys():
+        raise PolyarchError("--risk needs validation data, and this run has none; search with --set select=0.15")
+    held_out = opened.task().examples_for("calibrate")
     assert held_out is not None
     said = [ensemble(part) for part in held_out.x.split(BATCH)]
     confidence = torch.cat([part.confidence for part in said])

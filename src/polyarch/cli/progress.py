@@ -75,7 +75,7 @@ def _stage(line: dict[str, Any]) -> str:
 
 def _said(line: dict[str, Any]) -> str:
     """The few numbers worth watching, as means over repeats."""
-    split = "valid" if "valid" in line else "train"
+    split = "select" if "select" in line else "train"
     shown = {"log_likelihood": "log-lik.", "accuracy": "accuracy", "squared_error": "squared error"}
     parts = [f"{label} {_mean(line[split][name]):.4f}" for name, label in shown.items() if name in line[split]]
     known = [value for value in line.get("truth", ()) if value is not None]

@@ -60,15 +60,6 @@ def search(
         str | None,
         typer.Option("--column", metavar="NAME", help="Of --table. [default: the only one of validation accuracy]"),
     ] = None,
-    labels: Annotated[
-        int | None,
-        typer.Option(
-            "--labels",
-            metavar="N",
-            help="Keep the labels of N training examples, equally many a class; the others are unlabelled. "
-            "[default: keep all]",
-        ),
-    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")] = False,
     settings: Set = [],  # noqa: B006
     as_json: Json = False,
@@ -76,7 +67,7 @@ def search(
     """Learn a distribution over architectures and the weights that go with it, and write a report."""
     flags = {"space": space, "method": method, "data": data, "seed": seed, "repeats": repeats, "device": device}
     flags |= {"init_from": str(init_from.resolve()) if init_from else None, "table": table, "column": column}
-    flags |= {"labels": labels, "precision": precision}
+    flags |= {"precision": precision}
     with interruptible(out, baselines):
         begin_or_go_on = go_on if resume else _begin
         begin_or_go_on(out, flags, settings, _depths(baselines))
@@ -112,13 +103,12 @@ def _begin(out: Path, flags: dict[str, Any], settings: list[str], depths: list[i
             seed=flags["seed"] or 0,
             repeats=chosen.repeats if flags["repeats"] is None else flags["repeats"],
             prior=chosen.search.prior or None,
-            select=chosen.search.select,
+            select=chosen.search.selection,
             device=flags["device"] or "auto",
             precision=flags["precision"] or "float32",
             init_from=flags["init_from"],
             table=flags["table"],
             column=flags["column"],
-            labels=flags["labels"] or 0,
             watch=watch,
         )
     _train_baselines(out, baselines)
@@ -221,7 +211,6 @@ def _train_baselines(out: Path, baselines: list[FixedDepth]) -> None:
                 repeats=run.config.repeats,
                 device=run.config.device,
                 precision=run.config.precision,
-                labels=run.config.labels,
                 watch=watch,
             )
 
@@ -240,7 +229,7 @@ def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], setting
             held = "none" if has == "" else has
             raise PolyarchError(f"{flag} conflicts with the run in {out}, which has {held}; leave it out")
 
-    for name in ("seed", "repeats", "device", "precision", "init_from", "column", "labels"):
+    for name in ("seed", "repeats", "device", "precision", "init_from", "column"):
         if flags.get(name) not in (None, "auto"):
             check(f"--{name.replace('_', '-')} {flags[name]}", flags[name], getattr(config, name))
     if flags.get("table"):
@@ -260,16 +249,16 @@ def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], setting
             named, preset = find(kind, flags[kind])
             check(f"--{kind} {flags[kind]}", own["name"] if named is classes[kind] else None, own["name"])
             asked[kind] = dotted(named, preset) | asked[kind]
-    if "select" in asked["search"]:  # a run keeps what `auto` stood for
-        asked["search"]["select"] = rule_for(
-            asked["search"]["select"], config.make_space().nested, config.data["examples"]["train"]
+    if "selection" in asked["search"]:  # a run keeps what `auto` stood for
+        asked["search"]["selection"] = rule_for(
+            asked["search"]["selection"], config.make_space().nested, config.data["examples"]["train"]
         )
     if asked.get("data"):  # a source spells paths out
         told = dotted(groups["data"], source_from(source["data"], asked["data"]).settings())
         asked["data"] = {name: told[name] for name in asked["data"]}
 
     held = {group: dotted(groups[group], own["settings"]) for group, own in described.items()}
-    held |= {"search": {"prior": config.prior, "select": config.select}}
+    held |= {"search": {"prior": config.prior, "selection": config.select}}
     held |= {"data": dotted(groups["data"], source["settings"])} if source["data"] else {}
     for group, values in asked.items():
         for name, value in values.items():

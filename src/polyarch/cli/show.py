@@ -62,7 +62,7 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
         print(json.dumps(several | {"summary": summary(found)} if len(found) > 1 else found[0]))
         return
     measured = found[0]["metrics"]
-    by = "on validation data" if "valid" in measured else "by the training objective"
+    by = "on validation data" if "select" in measured else "by the training objective"
     for result in found:
         mark = f", the best of {len(found)} {by}" if result["seed"] == best else ""
         print(

@@ -105,9 +105,8 @@ def _begin(
             seed=flags["seed"] or 0,
             repeats=1 if flags["repeats"] is None else flags["repeats"],
             prior=chosen.search.prior or None,
-            select=chosen.search.select,
+            select=chosen.search.selection,
             device=flags["device"] or "auto",
-            labels=source.config.labels if source and not flags["data"] else 0,
             inherit=folder if inherit else None,
             watch=watch,
         )

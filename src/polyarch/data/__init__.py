@@ -3,6 +3,7 @@
 from polyarch.data.inputs import read_inputs
 from polyarch.data.loading import SOURCES, load, source_for, source_from
 from polyarch.data.source import Source
+from polyarch.data.splitting import RawData
 from polyarch.data.task import Classification, Gaussian, Split, Task
 from polyarch.settings import Setting, settings_of
 
@@ -10,6 +11,7 @@ __all__ = [
     "SOURCES",
     "Classification",
     "Gaussian",
+    "RawData",
     "Setting",
     "Source",
     "Split",

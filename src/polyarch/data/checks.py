@@ -83,8 +83,8 @@ def check_classes(y: NDArray[np.int64], everything: NDArray[np.int64], names: tu
         shown = ", ".join(repr(names[i]) if names else str(i) for i in missing[:5])
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
         raise PolyarchError(
-            f"{where}: no training example of class {shown}{more}; add examples, or set aside fewer for valid"
-            f" and test{'' if names else '; classes are numbered 0, 1, 2, ... without gaps'}"
+            f"{where}: no training example of class {shown}{more}; add examples, or set aside fewer for"
+            f" other splits{'' if names else '; classes are numbered 0, 1, 2, ... without gaps'}"
         )
     return count
 
@@ -107,7 +107,7 @@ def _column(y: Array, what: str) -> Array:
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim != 1:
-        raise PolyarchError(f"{what} has the shape {list(y.shape)}; give one number an example: [n]")
+        raise PolyarchError(f"{what} has the shape {list(y.shape)}; give one number per example: [n]")
     return y
 
 

@@ -1,4 +1,4 @@
-"""Data of one's own in files: .npz, .csv, and a folder of images with one sub-folder a class."""
+"""Data of one's own in files: .npz, .csv, and a folder of images with one sub-folder per class."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from polyarch.data.checks import Array, reason
 from polyarch.data.source import Unsplit
-from polyarch.data.splitting import Examples, Kind
+from polyarch.data.splitting import Kind, RawData
 from polyarch.errors import PolyarchError, unknown
 from polyarch.settings import Count
 
@@ -30,6 +31,7 @@ class FileSource(Unsplit):
     path: str
 
     @property
+    @override
     def text(self) -> str:
         """The absolute path, so that a run finds its data from any folder."""
         return absolute(self.path)
@@ -42,10 +44,11 @@ class Npz(FileSource):
     kind: Kind = "classification"
     """What y is: class indices, or numbers to predict."""
 
-    def read(self) -> Examples:
+    @override
+    def read(self) -> RawData:
         """The arrays; nothing pickled is ever loaded."""
         arrays = read_npz(self.text, self._wanted, "x=..., y=...")
-        return Examples(
+        return RawData(
             arrays["x"],
             arrays["y"],
             where=self.text,
@@ -71,7 +74,8 @@ class Csv(FileSource):
     delimiter: str = ","
     """What stands between two cells."""
 
-    def read(self) -> Examples:
+    @override
+    def read(self) -> RawData:
         """Vectors of all columns but the label's."""
         header, lines = read_csv(self.text, self.delimiter)
         self._check_header(header)
@@ -85,7 +89,7 @@ class Csv(FileSource):
         if not labels:
             raise no_lines(self.text)
         y, classes = self._targets(labels, numbers)
-        return Examples(np.array(features), y, where=self.text, kind=self.kind, classes=classes)
+        return RawData(np.array(features), y, where=self.text, kind=self.kind, classes=classes)
 
     def _check_header(self, header: list[str]) -> None:
         check_distinct(self.text, header)
@@ -115,12 +119,13 @@ class Csv(FileSource):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFolder(FileSource):
-    """8-bit images in a folder, one sub-folder a class; uint8 [1, h, w] if all are grey, else [3, h, w]."""
+    """8-bit images in a folder, one sub-folder per class; uint8 [1, h, w] if all are grey, else [3, h, w]."""
 
     size: Count = 0
     """Scale every image to this height and width; 0: keep them, and all must be of one size."""
 
-    def read(self) -> Examples:
+    @override
+    def read(self) -> RawData:
         """All images, classes and files in the order of their names."""
         root = Path(self.text)
         classes = [p.name for p in listed(root) if p.is_dir() and not p.name.startswith(".")]
@@ -144,7 +149,7 @@ class ImageFolder(FileSource):
                     f" {images[0].width}x{images[0].height}; make them equal, or set size to scale them all"
                 )
         mode = "L" if all(image.mode == "L" for image in images) else "RGB"
-        return Examples(stacked(images, mode), np.array(y), where=str(root), classes=tuple(classes))
+        return RawData(stacked(images, mode), np.array(y), where=str(root), classes=tuple(classes))
 
 
 def absolute(path: str) -> str:
@@ -281,7 +286,7 @@ def read_image(path: Path, size: tuple[int, int] | None) -> Any:
     try:
         with Image.open(path) as file:
             if file.mode in DEEP_MODES:
-                raise ValueError(f"more than 8 bits a channel, mode {file.mode}")
+                raise ValueError(f"more than 8 bits per channel, mode {file.mode}")
             image = file.convert("L" if file.mode in GREY_MODES else "RGB")
     except Exception as error:  # each of Pillow's formats fails in its own ways
         raise PolyarchError(

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from polyarch.data.checks import Array
 from polyarch.data.source import Source
-from polyarch.data.splitting import Examples
+from polyarch.data.splitting import RawData
 from polyarch.errors import PolyarchError
 from polyarch.settings import Count
 
@@ -46,9 +47,10 @@ class FourierSeries(Source):
     """Test points, without noise (the code: 7667); 0 for none."""
     data_seed: Count = 0
     """Which points and noise are drawn."""
-    valid: float = 0.1
+    select: float = 0.1
 
-    def read(self) -> Examples:
+    @override
+    def read(self) -> RawData:
         """Draws training and test points, each from its own stream; networks see the angle itself."""
         points = self.points or POINTS[self.definition]
         angles = self._angles("points", points, stream=0)
@@ -57,10 +59,10 @@ class FourierSeries(Source):
             y += np.random.default_rng((self.data_seed, 2)).normal(0.0, math.sqrt(NOISE_VARIANCE), points)
         x = _inputs(angles)
         if not self.test_points:
-            return Examples(x, y, where="fourier", kind="regression", standardise=False)
+            return RawData(x, y, where="fourier", kind="regression", standardise=False)
         angles = self._angles("test_points", self.test_points, stream=1)
         y_test = series(angles, self.degree)
-        return Examples(
+        return RawData(
             x, y, where="fourier", x_test=_inputs(angles), y_test=y_test, kind="regression", standardise=False
         )
 

@@ -15,7 +15,7 @@ from polyarch.data.fourier import FourierSeries
 from polyarch.data.memory import Arrays, TorchDataset
 from polyarch.data.names import Digits, Spirals
 from polyarch.data.published import Cifar10, Cifar100, FashionMnist, Mnist, Svhn
-from polyarch.data.source import Source
+from polyarch.data.source import Source, check_replaced
 from polyarch.data.task import Task
 from polyarch.errors import PolyarchError, unknown
 from polyarch.settings import check_names, make
@@ -31,7 +31,7 @@ SOURCES: dict[str, tuple[type[Source], str]] = {
     "svhn": (Svhn, "99 289 house-number digits in colour, 32x32 pixels, from .mat files"),
     "*.npz": (Npz, "arrays x and y (and x_test, y_test) in a file of your own"),
     "*.csv": (Csv, "a table of your own: one column of labels, all others numbers"),
-    "*/": (ImageFolder, "a folder of images of your own, one sub-folder a class"),
+    "*/": (ImageFolder, "a folder of images of your own, one sub-folder per class"),
 }
 """What a text given to `load` may be, a name or a pattern of paths: its class and a description."""
 
@@ -65,7 +65,7 @@ def load(source: str | os.PathLike[str] | Sequence[Any] | Dataset[Any], **settin
     Args:
         source: a name or path (see `SOURCES`), arrays (x, y) or (x, y, x_test, y_test), or a map-style torch
             Dataset of (x, y) items. x is [n, features], [n, height, width] or [n, channels, height, width].
-        **settings: the source's settings (see `settings_of`), such as `valid=0.1`; for a Dataset, `test` may
+        **settings: the source's settings (see `settings_of`), such as `select=0.1`; for a Dataset, `test` may
             also be a Dataset.
 
     Raises:
@@ -86,6 +86,7 @@ def load(source: str | os.PathLike[str] | Sequence[Any] | Dataset[Any], **settin
 
 
 def _made(cls: type[Source], data: tuple[Any, ...], settings: dict[str, Any]) -> Source:
+    check_replaced(settings)
     check_names(cls, settings)
     names = [field.name for field in fields(cls) if not field.kw_only]
     return make(cls, {**dict(zip(names, data, strict=False)), **settings})  # not every array or Dataset is given

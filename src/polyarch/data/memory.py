@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
+from typing_extensions import override
 
 from polyarch.data.checks import Array, reason
 from polyarch.data.source import Unsplit
-from polyarch.data.splitting import Examples, Kind
+from polyarch.data.splitting import Kind, RawData
 from polyarch.errors import PolyarchError
 
 
@@ -24,6 +25,7 @@ class Memory(Unsplit):
     """What y is: class indices, or numbers to predict."""
 
     @property
+    @override
     def text(self) -> None:
         """None: a run cannot load it again by itself."""
         return None
@@ -38,15 +40,16 @@ class Arrays(Memory):
     x_test: Any = field(default=None, repr=False)
     y_test: Any = field(default=None, repr=False)
 
-    def read(self) -> Examples:
-        """The arrays as numpy arrays."""
-        x, y = _array(self.x, "x"), _array(self.y, "y")
+    @override
+    def read(self) -> RawData:
+        """Copies of the arrays, which a task keeps: the caller's may change later."""
+        x, y = _array(self.x, "x").copy(), _array(self.y, "y").copy()
         if (self.x_test is None) != (self.y_test is None):
             raise PolyarchError("arrays: only one of x_test and y_test is given; give both or neither")
         if self.x_test is None:
-            return Examples(x, y, where="arrays", kind=self.kind)
-        x_test, y_test = _array(self.x_test, "x_test"), _array(self.y_test, "y_test")
-        return Examples(x, y, where="arrays", x_test=x_test, y_test=y_test, kind=self.kind)
+            return RawData(x, y, where="arrays", kind=self.kind)
+        x_test, y_test = _array(self.x_test, "x_test").copy(), _array(self.y_test, "y_test").copy()
+        return RawData(x, y, where="arrays", x_test=x_test, y_test=y_test, kind=self.kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,14 +59,15 @@ class TorchDataset(Memory):
     dataset: Dataset[Any] = field(repr=False)
     test_dataset: Dataset[Any] | None = field(default=None, repr=False)
 
-    def read(self) -> Examples:
+    @override
+    def read(self) -> RawData:
         """All items, in order."""
         where = type(self.dataset).__name__
         x, y = _items(self.dataset)
         if self.test_dataset is None:
-            return Examples(x, y, where=where, kind=self.kind)
+            return RawData(x, y, where=where, kind=self.kind)
         x_test, y_test = _items(self.test_dataset)
-        return Examples(x, y, where=where, x_test=x_test, y_test=y_test, kind=self.kind)
+        return RawData(x, y, where=where, x_test=x_test, y_test=y_test, kind=self.kind)
 
 
 def _items(dataset: Dataset[Any]) -> tuple[Array, Array]:

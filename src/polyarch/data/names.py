@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from polyarch.data.checks import Array
 from polyarch.data.source import Source, Unsplit
-from polyarch.data.splitting import Examples
+from polyarch.data.splitting import RawData
 from polyarch.errors import PolyarchError
 from polyarch.settings import AtLeast, Count, NonNegative, PositiveFloat
 
@@ -26,13 +27,14 @@ class Digits(Unsplit):
     flat: bool = False
     """Give vectors [64] in place of images [1, 8, 8]."""
 
-    def read(self) -> Examples:
+    @override
+    def read(self) -> RawData:
         """All 1797 images, in scikit-learn's order."""
         from sklearn.datasets import load_digits
 
         data = load_digits()
         x = (data.data if self.flat else data.images).astype(np.uint8)
-        return Examples(x, data.target, where="digits", classes=tuple("0123456789"))
+        return RawData(x, data.target, where="digits", classes=tuple("0123456789"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,23 +49,24 @@ class Spirals(Source):
     noise: NonNegative = 0.15
     """Gaussian noise: its standard deviation. Uniform noise: its upper end."""
     noise_kind: Literal["gaussian", "uniform"] = "gaussian"
-    """N(0, noise^2), or uniform on [0, noise) as in the released code of Variational Depth Search."""
+    """N(0, noise^2), or uniform on [0, noise) as in the released code of Antorán et al. 2020."""
     rotation: PositiveFloat = 720.0
     """How far an arm turns, in degrees."""
     data_seed: Count = 0
     """Which points are drawn."""
-    valid: float = 0.0
+    select: float = 0.0
 
-    def read(self) -> Examples:
+    @override
+    def read(self) -> RawData:
         """Draws training and test points, each from its own random stream."""
         for name, count in (("points", self.points), ("test_points", self.test_points)):
             if count % ARMS:
                 raise PolyarchError(f"{name} is {count}; it must be even, half for each arm")
         x, y = self._draw(self.points, stream=0)
         if not self.test_points:
-            return Examples(x, y, where="spirals", classes=("0", "1"))
+            return RawData(x, y, where="spirals", classes=("0", "1"))
         x_test, y_test = self._draw(self.test_points, stream=1)
-        return Examples(x, y, where="spirals", x_test=x_test, y_test=y_test, classes=("0", "1"))
+        return RawData(x, y, where="spirals", x_test=x_test, y_test=y_test, classes=("0", "1"))
 
     def _draw(self, count: int, stream: int) -> tuple[Array, Array]:
         """`count` shuffled points [count, 2] and their arms [count]."""

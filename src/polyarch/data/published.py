@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from polyarch.data.checks import Array, reason
 from polyarch.data.source import Source
-from polyarch.data.splitting import Examples
+from polyarch.data.splitting import RawData
 from polyarch.errors import PolyarchError
 from polyarch.settings import Count
 
@@ -32,7 +33,7 @@ class Published(Source):
     """Where the files are, directly or in the set's usual sub-folder; empty: $POLYARCH_DATA or ./data."""
     limit: Count = 0
     """Read only the first so many training and test examples, for a quick try; 0: all."""
-    valid: float = 0.1
+    select: float = 0.1
 
     text: ClassVar[str]
     sub_folder: ClassVar[str]
@@ -48,18 +49,20 @@ class Published(Source):
     def read_part(self, files: list[Path]) -> tuple[Array, Array]:
         """Images [n, c, h, w] uint8 and labels [n] from the training files or the test files."""
 
+    @override
     def settings(self) -> dict[str, Any]:
         """All settings; the folder is absolute, so that a run finds its data from any folder."""
         folder = os.path.abspath(os.path.expanduser(self.folder)) if self.folder else ""
         return {**super().settings(), "folder": folder}
 
-    def read(self) -> Examples:
+    @override
+    def read(self) -> RawData:
         """The training and the test files."""
         files = self._find()
         end = self.limit or None
         x, y = self.read_part(files[: len(self.train_files)])
         x_test, y_test = self.read_part(files[len(self.train_files) :])
-        return Examples(
+        return RawData(
             x[:end],
             y[:end],
             where=f"{self.text} in {files[0].parent}",
@@ -97,6 +100,7 @@ class Idx(Published):
     train_files: ClassVar[tuple[str, ...]] = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz")
     test_files: ClassVar[tuple[str, ...]] = ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
 
+    @override
     def read_part(self, files: list[Path]) -> tuple[Array, Array]:
         """[n, 1, h, w] and [n] from a file of images and a file of labels."""
         x, y = read_idx(files[0], 3), read_idx(files[1], 1)
@@ -142,6 +146,7 @@ class Cifar10(Published):
         *("dog", "frog", "horse", "ship", "truck"),
     )
 
+    @override
     def read_part(self, files: list[Path]) -> tuple[Array, Array]:
         """[n, 3, 32, 32] and [n] from all files, in order."""
         return _read_cifar(files, label_bytes=1, label=0, classes=len(self.names))
@@ -151,7 +156,7 @@ class Cifar10(Published):
 class Cifar100(Published):
     """CIFAR-100, binary version: colour photographs of a hundred kinds of things, uint8 [3, 32, 32]."""
 
-    labels: Literal["fine", "coarse"] = "fine"
+    label_kind: Literal["fine", "coarse"] = "fine"
     """The 100 classes, or the 20 groups of them."""
 
     text: ClassVar[str] = "cifar100"
@@ -160,13 +165,15 @@ class Cifar100(Published):
     test_files: ClassVar[tuple[str, ...]] = ("test.bin",)
 
     @property
+    @override
     def names(self) -> tuple[str, ...]:
         """The binary files hold numbers alone."""
-        return tuple(str(i) for i in range(100 if self.labels == "fine" else 20))
+        return tuple(str(i) for i in range(100 if self.label_kind == "fine" else 20))
 
+    @override
     def read_part(self, files: list[Path]) -> tuple[Array, Array]:
         """[n, 3, 32, 32] and [n]; a record starts with the coarse and the fine label."""
-        label = 1 if self.labels == "fine" else 0
+        label = 1 if self.label_kind == "fine" else 0
         return _read_cifar(files, label_bytes=2, label=label, classes=len(self.names))
 
 
@@ -180,6 +187,7 @@ class Svhn(Published):
     test_files: ClassVar[tuple[str, ...]] = ("test_32x32.mat",)
     names: ClassVar[tuple[str, ...]] = DIGITS
 
+    @override
     def read_part(self, files: list[Path]) -> tuple[Array, Array]:
         """[n, 3, h, w] and [n]; the file has images as [h, w, 3, n] and calls the digit 0 ten."""
         from scipy.io import loadmat

@@ -1,8 +1,9 @@
-"""From examples to a Task: checks, disjoint splits, statistics of the training split, fingerprint."""
+"""From what a source read to a Task: checks, disjoint splits, statistics of the training data, fingerprint."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,17 +19,22 @@ from polyarch.data.checks import (
     checked_labels,
     checked_numbers,
 )
+from polyarch.data.labels import HIDDEN, keep_labels, turns
 from polyarch.data.task import Classification, Gaussian, Likelihood, Split, Standardise, Task
 from polyarch.errors import PolyarchError
 
 Kind = Literal["classification", "regression"]
 Indices = NDArray[np.int64]
 
+ROLES = ("train", "search", "select", "calibrate", "test", "unlabelled")
+"""The splits that a task may have, in the order in which they are named."""
+HELD_OUT = ("test", "select", "search", "calibrate")
+"""Those that are set aside, in the order in which they are taken, so that a later one moves no earlier one."""
 CHUNK = 2**22  # elements turned to float64 at a time, so that statistics of a large uint8 set need little memory
 
 
 @dataclass(frozen=True)
-class Examples:
+class RawData:
     """What a source read: inputs [n, ...] and targets [n], with a test set where the data has one."""
 
     x: Array
@@ -45,73 +51,77 @@ class Examples:
 
 
 def make_task(
-    examples: Examples,
+    raw: RawData,
     *,
     name: str,
-    source: dict[str, Any] | None,
-    valid: float,
-    test: float,
-    split_seed: int,
+    sizes: Mapping[str, float],
+    labels: int = 0,
+    split_seed: int = 0,
+    source: dict[str, Any] | None = None,
+    again: Callable[..., Task] | None = None,
 ) -> Task:
-    """Checks and splits the examples.
+    """Checks and splits what was read.
 
     Args:
-        examples: what was read.
+        raw: what was read.
         name: the task's name.
-        source: how to load it again (`Task.source`).
-        valid: share (below 1) or count of examples for validation.
-        test: share or count of examples for test; 0 where the examples have a test set.
+        sizes: of the splits that are set aside (`HELD_OUT`), each a share (below 1) or a count of the examples; `test`
+            is 0 where these have a test set.
+        labels: how many training examples keep their label; 0 is all.
         split_seed: which random split.
+        source: how to load it again (`Task.source`).
+        again: how to split it anew (`Task.again`).
     """
-    where = examples.where
-    x, y = _checked(examples.x, examples.y, examples.kind, where, "x", "y")
+    where = raw.where
+    x, y = _checked(raw.x, raw.y, raw.kind, where, "x", "y")
     x_test, y_test = x[:0], y[:0]
-    if examples.x_test is not None and examples.y_test is not None:
-        x_test, y_test = _checked(examples.x_test, examples.y_test, examples.kind, where, "x_test", "y_test")
+    if raw.x_test is not None and raw.y_test is not None:
+        x_test, y_test = _checked(raw.x_test, raw.y_test, raw.kind, where, "x_test", "y_test")
         for what, ours, theirs in (("shape", x.shape[1:], x_test.shape[1:]), ("type", x.dtype, x_test.dtype)):
             if ours != theirs:
                 raise PolyarchError(
                     f"{where}: examples of x have the {what} {ours} but those of x_test {theirs}; make them equal"
                 )
 
-    train_part, valid_part, test_part = split_indices(
+    parts = split_indices(
         len(y),
-        valid=held_count("valid", valid, len(y)),
-        test=held_count("test", test, len(y)),
-        strata=y if examples.kind == "classification" else None,
+        {role: held_count(role, sizes.get(role, 0), len(y)) for role in HELD_OUT},
+        strata=y if raw.kind == "classification" else None,
         seed=split_seed,
         where=where,
     )
-    check_disjoint((train_part, valid_part, test_part), len(y))
-
-    likelihood: Likelihood
-    if examples.kind == "classification":
+    likelihood: Likelihood = Gaussian()
+    if raw.kind == "classification":
         everything = np.concatenate([y, y_test])
-        likelihood = Classification(check_classes(y[train_part], everything, examples.classes, where))
-    else:
-        likelihood = Gaussian()
+        likelihood = Classification(check_classes(y[parts["train"]], everything, raw.classes, where))
 
-    train = _split(x, y, train_part)
-    splits = {
-        "train": train,
-        "valid": _split(x, y, valid_part) if len(valid_part) else None,
-        "test": _split(x, y, test_part) if len(test_part) else None,
-    }
+    splits = {role: _split(x, y, part) for role, part in parts.items() if len(part)}
     if len(y_test):
         splits["test"] = _split(x_test, y_test, np.arange(len(y_test)))
-    mean, std = statistics(train.x.numpy())
-    if not examples.standardise:
+    mean, std = statistics(splits["train"].x.numpy())  # of all training inputs, with a label or without
+    if not raw.standardise:
         mean, std = np.zeros_like(mean), np.ones_like(std)
+
+    if labels:
+        if not isinstance(likelihood, Classification):
+            raise PolyarchError(f"labels={labels}, but {name} has numbers to predict, not classes; leave labels out")
+        training = parts["train"]
+        kept = keep_labels(y[training], labels, classes=likelihood.classes, seed=split_seed, name=name)
+        parts |= {"train": training[kept], "unlabelled": training[~kept]}
+        hidden = np.full_like(y, HIDDEN)
+        splits |= {"train": _split(x, y, parts["train"]), "unlabelled": _split(x, hidden, parts["unlabelled"])}
+    check_disjoint(parts.values(), len(y))
+    splits = {role: splits[role] for role in ROLES if role in splits}
     return Task(
         name=name,
-        train=train,
-        valid=splits["valid"],
-        test=splits["test"],
+        splits=splits,
         likelihood=likelihood,
         standardise=Standardise(torch.from_numpy(mean), torch.from_numpy(std)),
         fingerprint=fingerprint(splits, mean, std),
         source=source,
-        classes=examples.classes,
+        classes=raw.classes,
+        indices={role: torch.from_numpy(part) for role, part in parts.items() if len(part)},
+        again=again,
     )
 
 
@@ -124,7 +134,7 @@ def _checked(x: Array, y: Array, kind: Kind, where: str, x_name: str, y_name: st
 
 
 def _split(x: Array, y: Array, part: Indices) -> Split:
-    # Indexing copies, so that the caller's arrays may change later without changing the task. A copy from a
+    # Indexing copies, so that what was read can be split anew whatever becomes of a split. A copy from a
     # transposed view may still be transposed, hence ascontiguousarray.
     return Split(torch.from_numpy(np.ascontiguousarray(x[part])), torch.from_numpy(y[part]))
 
@@ -141,23 +151,22 @@ def held_count(name: str, amount: float, n: int) -> int:
 
 
 def split_indices(
-    n: int, *, valid: int, test: int, strata: Array | None, seed: int, where: str
-) -> tuple[Indices, Indices, Indices]:
-    """Train, valid and test indices of a random split, each sorted, so that a split keeps the data's order.
+    n: int, held: Mapping[str, int], *, strata: Array | None, seed: int, where: str
+) -> dict[str, Indices]:
+    """Indices of a random split by name, `train` first, each sorted, so that a split keeps the data's order.
 
     Args:
         n: how many examples there are.
-        valid: how many go to validation.
-        test: how many go to test.
+        held: how many are set aside for each of the other splits, which are taken in this order.
         strata: [n] labels that every split should hold in proportion; None for a plain random split.
         seed: which split.
         where: what to call the data in an error.
     """
-    if n - valid - test < 2:
-        raise PolyarchError(
-            f"{where}: {n} examples less {valid} for valid and {test} for test leave fewer than 2 for"
-            " training; lower valid or test"
-        )
+    if n - sum(held.values()) < 2:
+        names = [role for role, count in held.items() if count]
+        less = f" less {' and '.join(f'{held[role]} for {role}' for role in names)}" if names else ""
+        advice = f"lower {' or '.join(names)}" if names else "add examples"
+        raise PolyarchError(f"{where}: {n} examples{less} leave fewer than 2 for training; {advice}")
     order = np.random.default_rng(seed).permutation(n)
     if strata is not None:
         # Within its class, example k of c gets the place k/c; sorted by place, every stretch of the order
@@ -166,30 +175,23 @@ def split_indices(
         _, members, sizes = np.unique(labels, return_inverse=True, return_counts=True)
         place = (turns(labels) + 1) / sizes[members]
         order = order[np.argsort(place, kind="stable")]
-    return np.sort(order[test + valid :]), np.sort(order[test : test + valid]), np.sort(order[:test])
+    ends = np.cumsum(list(held.values()))
+    *taken, rest = np.split(order, ends)
+    return {"train": np.sort(rest)} | {role: np.sort(part) for role, part in zip(held, taken, strict=True)}
 
 
-def turns(labels: Array) -> Indices:
-    """For each of `labels` [n], how many of the same class come before it."""
-    by_class = np.argsort(labels, kind="stable")
-    _, starts, sizes = np.unique(labels[by_class], return_index=True, return_counts=True)
-    found = np.empty(len(labels), np.int64)
-    found[by_class] = np.arange(len(labels)) - np.repeat(starts, sizes)
-    return found
-
-
-def check_disjoint(parts: tuple[Indices, ...], n: int) -> None:
+def check_disjoint(parts: Iterable[Indices], n: int) -> None:
     """Raises unless every one of `n` examples is in exactly one part."""
-    uses = np.bincount(np.concatenate(parts), minlength=n)
+    uses = np.bincount(np.concatenate(list(parts)), minlength=n)
     if len(uses) != n or (uses != 1).any():
         raise PolyarchError("splits overlap or leave examples out; please report this as a bug in polyarch")
 
 
 def statistics(x: Array) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Mean and standard deviation a feature [f] or a channel [c, 1, 1]; the deviation of a constant is 1.
+    """Mean and standard deviation per feature [f] or per channel [c, 1, 1]; the deviation of a constant is 1.
 
     Args:
-        x: the training split's inputs, [n, f] or [n, c, h, w].
+        x: the training inputs, [n, f] or [n, c, h, w].
     """
     axes = (0,) if x.ndim == 2 else (0, 2, 3)
     rows = max(1, CHUNK // int(np.prod(x.shape[1:])))
@@ -210,12 +212,11 @@ def statistics(x: Array) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     return mean.astype(np.float32)[0], std[0]
 
 
-def fingerprint(splits: dict[str, Split | None], mean: Array, std: Array) -> str:
+def fingerprint(splits: Mapping[str, Split], mean: Array, std: Array) -> str:
     """Sha256 over names, types, shapes and little-endian bytes of all splits and of the statistics."""
     arrays = {"mean": mean, "std": std}
     for name, split in splits.items():
-        if split is not None:
-            arrays |= {f"{name}.x": split.x.numpy(), f"{name}.y": split.y.numpy()}
+        arrays |= {f"{name}.x": split.x.numpy(), f"{name}.y": split.y.numpy()}
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))

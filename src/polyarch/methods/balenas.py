@@ -122,7 +122,7 @@ class Balenas(Bilevel):
         belief = Posterior(
             mean=state.belief["mean"],
             precision=state.belief["precision"],
-            data_size=float(self.data_size or len(problem.data["valid"])),
+            data_size=float(self.data_size or len(problem.data["search"])),
             prior_precision=self.prior_precision,
         )
         gradients = torch.stack([gradient for [gradient] in found])  # [samples, repeats, simplices, longest]

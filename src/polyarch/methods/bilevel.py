@@ -167,15 +167,15 @@ class Bilevel(Method, ABC):
     def feeds(self, problem: Problem) -> dict[str, FeedSpec]:
         """A training batch for the weights and a search batch for belief; or T of them."""
         loss = self.objective.loss
-        if loss != "sotl" and "valid" not in problem.data:
-            raise PolyarchError(f"{self.name} learns belief on validation data; set valid (of the data) above 0")
-        size = problem.batch_size(self.batch_size, *(["train"] if loss == "sotl" else ["train", "valid"]))
+        if loss != "sotl" and "search" not in problem.data:
+            raise PolyarchError(f"{self.name} learns belief on validation data; set select (of the data) above 0")
+        size = problem.batch_size(self.batch_size, *(["train"] if loss == "sotl" else ["train", "search"]))
         if loss == "valid":
-            return {"train": FeedSpec("train", size), "search": FeedSpec("valid", size)}
+            return {"train": FeedSpec("train", size), "search": FeedSpec("search", size)}
         steps = min(self.objective.steps, max(problem.train_size // size, 1))
         feeds = {"train": FeedSpec("train", size, steps, shorter=True)}
         if loss == "sovl":
-            feeds["search"] = FeedSpec("valid", size, min(steps, len(problem.data["valid"]) // size))
+            feeds["search"] = FeedSpec("search", size, min(steps, len(problem.data["search"]) // size))
         return feeds
 
     def draw(self, problem: Problem, streams: Streams) -> dict[str, Any]:
@@ -264,7 +264,7 @@ class Bilevel(Method, ABC):
         if not self.curvature:
             return found
         [(name, value)] = [(name, value) for name, value in state.belief.items() if value.requires_grad]
-        batch = next(problem.passes("train" if self.objective.loss == "sotl" else "valid", self.batch_size))
+        batch = next(problem.passes("train" if self.objective.loss == "sotl" else "search", self.batch_size))
         kept = Snapshot(state.buffers.values())
         problem.supernet.train()
 
@@ -327,7 +327,7 @@ class Bilevel(Method, ABC):
         return Info({"log_likelihood": -fit}, forward=batch.size, backward=batch.size)
 
     def _prior(self, problem: Problem, state: State) -> Tensor | float:
-        split = "train" if self.objective.loss == "sotl" else "valid"
+        split = "train" if self.objective.loss == "sotl" else "search"
         return prior_loss(problem, self.distribution(problem.space, state.belief), len(problem.data[split]))
 
     def _second_order(

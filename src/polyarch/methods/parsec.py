@@ -56,10 +56,12 @@ class Parsec(Method):
 
     @override
     def feeds(self, problem: Problem) -> dict[str, FeedSpec]:
-        if "valid" not in problem.data:
-            raise PolyarchError(f"{self.name} weighs architectures on validation data; set valid (of the data) above 0")
-        size = problem.batch_size(self.batch_size, "train", "valid")
-        return {"train": FeedSpec("train", size), "search": FeedSpec("valid", size)}
+        if "search" not in problem.data:
+            raise PolyarchError(
+                f"{self.name} weighs architectures on validation data; set select (of the data) above 0"
+            )
+        size = problem.batch_size(self.batch_size, "train", "search")
+        return {"train": FeedSpec("train", size), "search": FeedSpec("search", size)}
 
     @override
     def draw(self, problem: Problem, streams: Streams) -> dict[str, Any]:
@@ -120,7 +122,7 @@ class Parsec(Method):
         self.weights.step(state, found, feed.schedule["weights.lr"])
 
         # The prior speaks once for all examples that judge architectures, so here for the batch's share of them.
-        prior = belief.expected(problem.prior.log_probs) * search.size / len(problem.data["valid"])
+        prior = belief.expected(problem.prior.log_probs) * search.size / len(problem.data["search"])
         score = (omega * belief.log_prob(choices)).sum(-1) + prior
         logits = list(state.belief.values())
         self.arch.step(state, logits, gradients(-score, logits), feed.schedule["arch.lr"])

@@ -75,7 +75,7 @@ class SemiSupervised(DrawnArchitectures):
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Fresh weights; what the space draws from; no step made."""
         if "unlabelled" not in problem.data:
-            raise PolyarchError(f"{self.name} needs examples without a label; say how many keep theirs: --labels N")
+            raise PolyarchError(f"{self.name} needs examples without a label; say how many keep theirs: --set labels=N")
         if PerExample not in problem.supernet.views:
             raise PolyarchError(
                 f"networks of the space {problem.space.name!r} run no batch of several; {self.name} needs another space"

@@ -111,7 +111,7 @@ class VariationalDepth(Method):
 
     @override
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
-        """The bound on `train`; on `valid`, its likelihood term is the mean over validation examples."""
+        """The bound on `train`; on `select`, its likelihood term is the mean over validation examples."""
         belief = self.distribution(problem.space, state.belief)
         return evaluate_depths(problem, belief, belief.kl(problem.prior).detach(), split)
 

@@ -65,7 +65,7 @@ def course(run: Run) -> Course:
     lengths = {line["stage"]: line["epoch"] for line in lines}
     stages = dict(zip(lengths, itertools.accumulate(lengths.values(), initial=0), strict=False))
     epochs = _column(stages[line["stage"]] + line["epoch"] for line in lines)
-    parts = {name: [line.get(name, {}) for line in lines] for name in ("probs", "step", "train", "valid", "watch")}
+    parts = {name: [line.get(name, {}) for line in lines] for name in ("probs", "step", "train", "select", "watch")}
     parts["belief"] = [{"entropy": line["entropy"]} for line in lines]
     parts["table"] = [{"truth": line.get("truth")} for line in lines]
     found = {name: columns for name, part in parts.items() if (columns := _columns(part))}
@@ -206,7 +206,7 @@ def depth_of(run: Run) -> int:
 
 def judged_split(task: Task) -> tuple[str, Split] | None:
     """The split that results are told on: test data where there is some, else validation data."""
-    for name, split in (("test", task.test), ("valid", task.valid)):
+    for name, split in (("test", task.test), ("select", task.select)):
         if split is not None and len(split):
             return name, split
     return None

@@ -12,7 +12,6 @@ from markupsafe import Markup
 from PIL import Image
 from torch import Tensor
 
-from polyarch.data.labels import labelled
 from polyarch.data.task import Classification, Task
 from polyarch.report import evidence, uncertainty_figures, words
 from polyarch.report import prediction_figures as figures
@@ -90,7 +89,7 @@ def disagreement(story: Story) -> tuple[Markup, float | None] | None:
 def functions(story: Story) -> Markup:
     """Maps of what networks say about every point of a plane."""
     task = story.task
-    x = task.train.x.double().numpy()
+    x = task.training.x.double().numpy()
     low, high = x.min(0), x.max(0)
     room = 0.12 * np.maximum(high - low, 1e-6)
     (left, bottom), (right, top) = low - room, high + room
@@ -104,16 +103,14 @@ def functions(story: Story) -> Markup:
     else:
         panels = [figures.Panel("selected network", paint(_answers(story.voices[0], plane)), strong=True)]
     points = np.linspace(0, len(x) - 1, min(POINTS, len(x))).astype(np.int64)
-    shade = _labels(story) if story.classifies else np.full(len(x), np.nan)
+    shade = _classes(task) if story.classifies else np.full(len(x), np.nan)
     return figures.maps(panels, (left, right, bottom, top), x[points], shade[points])
 
 
-def _labels(story: Story) -> Array:
+def _classes(task: Task) -> Array:
     """Classes of the training examples; not a number where the run was not told."""
-    labels, count = story.task.train.y.double(), story.run.config.labels
-    if count:
-        labels[~labelled(story.task, count)] = torch.nan
-    return labels.numpy()
+    classes: Array = task.training.y.double().numpy()
+    return np.where(classes >= 0, classes, np.nan)
 
 
 class _Painter:
@@ -212,7 +209,7 @@ def gallery(story: Story) -> list[dict[str, Any]]:
         true, guess = int(split.y[index]), int(top.indices[0])
         cards.append(
             {
-                "src": _png(split.x[index], task.train.x),
+                "src": _png(split.x[index], task.training.x),
                 "true": classes[true],
                 "guess": classes[guess],
                 "wrong": true != guess,

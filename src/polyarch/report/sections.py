@@ -18,7 +18,7 @@ from polyarch.runs.run import resume_command
 from polyarch.spaces.graph import Graph
 from polyarch.uncertainty.ensemble import Ensemble
 
-LABELS = {"step": "steps", "train": "train", "valid": "valid."}
+LABELS = {"step": "steps", "train": "train", "select": "valid."}
 
 
 def architecture(story: Story) -> dict[str, Any] | None:
@@ -126,7 +126,7 @@ def _baseline_fit(story: Story) -> figures.Fit | None:
 
 def _own_fit(story: Story) -> figures.Fit | None:
     """The depths of the search itself, on data that the search has looked at."""
-    split = "valid" if "valid" in story.courses[0].values else "train"
+    split = "select" if "select" in story.courses[0].values else "train"
     found = [course.at_kept(split, "depth_log_likelihood") for course in story.courses]
     mixed = [course.at_kept(split, "log_likelihood") for course in story.courses]
     by_depth = np.stack([f for f in found if f is not None]).T if found[0] is not None else np.zeros((0, 1))
@@ -156,7 +156,7 @@ def course(story: Story) -> dict[str, Any] | None:
 def curves(story: Story) -> dict[str, Any] | None:
     """How training went."""
     values, examples = story.courses[0].values, story.run.config.data["examples"]["train"]
-    evaluated = [split for split in ("train", "valid") if split in values]
+    evaluated = [split for split in ("train", "select") if split in values]
     # Several seeds give lines enough.
     splits = evaluated if story.several or "step" not in values else ["step", *evaluated]
     panels = _objective(values, splits, examples)
@@ -195,7 +195,7 @@ def _objective(values: dict[str, dict[str, Array]], splits: Sequence[str], examp
 
 
 def _evaluated(values: dict[str, dict[str, Array]]) -> list[dict[str, Array]]:
-    return [found for split, found in values.items() if split in ("train", "valid")]
+    return [found for split, found in values.items() if split in ("train", "select")]
 
 
 def calibration(story: Story) -> dict[str, Any] | None:
@@ -272,7 +272,7 @@ def cost(story: Story) -> dict[str, Any] | None:
                 "saved": f"{words.about_percent(1 - share)} saved" if share < 0.9995 else "nothing saved",
             }
         )
-    examples = min(512, len(story.task.train))
+    examples = min(512, len(story.task.training))
     return {"rows": rows, "examples": words.whole(examples), "mean": story.several}
 
 

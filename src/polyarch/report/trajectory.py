@@ -34,7 +34,7 @@ def trajectory(story: Story) -> dict[str, Any] | None:
     """The course of a search for anything but depth, which has a picture of its own."""
     if story.is_point or story.is_depth or len(story.courses[0].epochs) < 2:
         return None
-    split = "valid" if "valid" in story.courses[0].values else "train"
+    split = "select" if "select" in story.courses[0].values else "train"
     truth = _truth_panel(story)
     others = [time_figures.entropy_panel(story.courses), *_watched(story)]
     main = _main(story, split)
@@ -66,7 +66,7 @@ def _main(story: Story, split: str) -> Panel:
 def _watched(story: Story) -> list[Panel]:
     """What the method watched, in whatever part of a line that stands."""
     values = story.courses[0].values
-    parts = [part for part in ("train", "valid", "step", "watch") if part in values]
+    parts = [part for part in ("train", "select", "step", "watch") if part in values]
     homes = {name: part for name in WATCHED for part in parts if name in values[part]}
     panels = [replace(WATCHED[name], lines=[Line(part, name, colour=BLUE)]) for name, part in homes.items()]
     if "skip_share" in homes and story.run.space.most_skips < 1:

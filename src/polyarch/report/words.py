@@ -17,7 +17,14 @@ from polyarch.runs.run import Run
 from polyarch.settings import dotted, make, settings_of, written
 
 THIN, MINUS = "\u202f", "\u2212"
-SPLITS = {"test": "test", "valid": "validation", "train": "training", "unlabelled": "unlabelled"}
+SPLITS = {
+    "test": "test",
+    "calibrate": "calibration",
+    "select": "validation",
+    "search": "search",
+    "train": "training",
+    "unlabelled": "unlabelled",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +127,7 @@ def _given(run: Run) -> dict[str, Any]:
     """What else a search was given beside its data, by the names of `search`'s arguments."""
     config = run.config
     given: dict[str, Any] = {"init_from": config.init_from, "table": config.table, "column": config.column}
-    given |= {"labels": config.labels, "precision": "" if config.precision == "float32" else config.precision}
+    given |= {"precision": "" if config.precision == "float32" else config.precision}
     return {name: value for name, value in given.items() if value}
 
 
@@ -148,7 +155,7 @@ def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[in
             name: value
             for name, value, default in (
                 ("prior", config.prior, method.default_prior),
-                ("select", config.select, usual),
+                ("selection", config.select, usual),
             )
             if value != default
         },

@@ -20,7 +20,7 @@ from polyarch.settings import make, plain
 from polyarch.spaces.base import Space
 from polyarch.version import __version__
 
-FORMAT = 2
+FORMAT = 3
 CONFIG = "config.json"
 
 
@@ -50,8 +50,6 @@ class Config:
     """The file of the table that it is watched by."""
     column: str = ""
     """The column of that table."""
-    labels: int = 0
-    """How many training examples keep their label (`data.labels.few_labels`); 0 is all of them."""
     precision: str = "float32"
     """Of products and convolutions while searching, on a CUDA device."""
     format: int = FORMAT
@@ -129,12 +127,8 @@ def describe_method(method: Method) -> dict[str, Any]:
     return {"name": catalogue.name_of("method", type(method), plain(method)), "settings": plain(method)}
 
 
-def describe_task(task: Task, labels: int = 0) -> dict[str, Any]:
-    """A task as a config holds it; where so many keep their labels, only these count as training examples."""
-    splits = {"train": task.train, "valid": task.valid, "test": task.test}
-    sizes = {name: len(split) for name, split in splits.items() if split is not None}
-    if labels:
-        sizes |= {"train": labels, "unlabelled": sizes["train"] - labels}
+def describe_task(task: Task) -> dict[str, Any]:
+    """A task as a config holds it."""
     return {
         "name": task.name,
         "source": task.source,
@@ -142,7 +136,7 @@ def describe_task(task: Task, labels: int = 0) -> dict[str, Any]:
         "input": list(task.input_shape),
         "likelihood": task.likelihood.settings(),
         "classes": list(task.classes),
-        "examples": sizes,
+        "examples": {name: len(split) for name, split in task.splits.items()},
     }
 
 

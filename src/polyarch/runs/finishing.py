@@ -69,8 +69,8 @@ def best_seed(found: Sequence[dict[str, Any]], objectives: Sequence[float]) -> i
     """
 
     def merit(repeat: int) -> tuple[float, ...]:
-        valid = found[repeat]["metrics"].get("valid")
-        return (valid.get("accuracy", 0.0), valid["log_likelihood"]) if valid else (objectives[repeat],)
+        measured = found[repeat]["metrics"].get("select")
+        return (measured.get("accuracy", 0.0), measured["log_likelihood"]) if measured else (objectives[repeat],)
 
     seed: int = found[max(range(len(found)), key=merit)]["seed"]
     return seed
@@ -88,7 +88,7 @@ def _own_statistics(loop: Loop, task: Task, architecture: Architecture, repeat: 
     if not loop.problem.supernet.shares_statistics or loop.problem.space.count() == 1:
         return {}
     network = loop.problem.supernet.extract(architecture, repeat).to(loop.device)
-    batches = calibration_batches(task.train.x, seed=loop.streams[repeat].seed)
+    batches = calibration_batches(task.training.x, seed=loop.streams[repeat].seed)
     recalibrate(network, [task.standardise(batch).to(loop.device) for batch in batches])
     return {name: value.clone() for name, value in network.named_buffers()}
 

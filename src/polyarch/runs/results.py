@@ -137,13 +137,13 @@ def largest(run: Run) -> Architecture:
 def results(run: Run, task: Task) -> dict[str, Any]:
     """Everything there is to say in numbers about a finished run; test data is looked at here for the first time."""
     metrics: dict[str, dict[str, float]] = {}
-    for name, split in (("valid", task.valid), ("test", task.test)):
+    for name, split in (("select", task.select), ("test", task.test)):
         if split is not None:
             judged = judge(run, run.architecture, split)
             metrics |= {name if key == "selected" else f"{name}_{key}": found for key, found in judged.items()}
     shown = {"selected": run.architecture} | ({"largest": largest(run)} if run.space.nested else {})
     models = {name: run.model(architecture) for name, architecture in shown.items()}
-    seconds = forward_seconds(models, task.train.x[:512], run.device)
+    seconds = forward_seconds(models, task.training.x[:512], run.device)
     if run.space.nested:
         seconds["saving"] = 1 - seconds["selected"] / seconds["largest"]
     history = run.history()

@@ -135,7 +135,7 @@ class Run:
             if shared and architecture == self.architecture and self._statistics:
                 network.load_state_dict(self._statistics, strict=False)
             elif shared:
-                inputs = self.task().train.x
+                inputs = self.task().training.x
                 recalibrate(network, map(self.standardise(), calibration_batches(inputs, seed=self.seed)))
             networks.append(network.eval())
         return networks
@@ -198,7 +198,7 @@ class Run:
         """Labelled data, read as the run's own was: its test split where it comes with one, else all of it."""
         source = data.source_from(text, self._settings_for(data.source_for(text)))
         if isinstance(source, FileSource) and source.text != (self.config.data["source"] or {}).get("data"):
-            task = make_task(source.read(), name=text, source=None, valid=0, test=0, split_seed=0)
+            task = make_task(source.read(), name=text, sizes={})
         else:
             task = source.task()
         if task.shape != self.config.shape():
@@ -260,6 +260,7 @@ class Run:
     def _settings_for(self, cls: type[data.Source]) -> dict[str, Any]:
         """How to read other data: with the run's settings where its own is of that sort, and for its likelihood."""
         settings: dict[str, Any] = dict(self.config.data["source"]["settings"]) if self._source is cls else {}
+        settings.pop("labels", None)  # what is judged on has them all
         if "kind" in data.settings_of(cls):
             classes = isinstance(self.config.likelihood(), data.Classification)
             settings["kind"] = "classification" if classes else "regression"

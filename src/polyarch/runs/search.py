@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from polyarch import distributed
-from polyarch.core import Examples, Method, Problem, State
-from polyarch.data.labels import few_labels
+from polyarch.core import Method, Problem, State
 from polyarch.data.task import Split, Task
 from polyarch.distributions import selection
 from polyarch.distributions.categorical import Categorical
@@ -57,7 +56,6 @@ def search(
     init_from: str | Path | None = None,
     table: str | Path | None = None,
     column: str | None = None,
-    labels: int = 0,
     checkpoint_seconds: float = 10.0,
     watch: Watch | None = None,
 ) -> Run | list[Run]:
@@ -82,9 +80,6 @@ def search(
         table: ground truth, a path or a name (see `polyarch.tables`): every evaluation also says, as `truth`, what the
             table has for the current mode of belief. It is only watched: nothing is ever chosen by it.
         column: which of the table's columns; by default the only one of validation accuracy.
-        labels: so many training examples keep their label, equally many a class; 0 is all. Which ones depends on the
-            data and its `split_seed`, not on `seed`: all repeats have the same. The method gets the others without a
-            label, as `problem.data["unlabelled"]`; one that does not read them learns from few labels alone.
         checkpoint_seconds: at least so long between two checkpoints; killed, a search loses that much at most.
         watch: called with every evaluation.
 
@@ -108,9 +103,9 @@ def search(
     config = Config(
         space=configs.describe_space(space),
         method=configs.describe_method(method),
-        data=configs.describe_task(task, labels),
+        data=configs.describe_task(task),
         prior=configs.describe_prior(prior if prior is not None else method.default_prior, space),
-        select=selection.rule_for(select, space.nested, labels or len(task.train)),
+        select=selection.rule_for(select, space.nested, len(task.train)),
         seed=seed,
         repeats=repeats,
         device=str(find_device(device)),
@@ -119,7 +114,6 @@ def search(
         init_from=str(Path(init_from).resolve()) if init_from else "",
         table=truth.table if truth else "",
         column=truth.column.name if truth else "",
-        labels=labels,
         precision=_check_precision(precision, device),
     )
     config.make_prior(space)
@@ -184,13 +178,8 @@ def _check_precision(name: str, device: str) -> str:
 
 def make_problem(config: Config, space: Space, task: Task, device: torch.device) -> Problem:
     """What a method is given for one stage: data standardised and on the device, a supernet of all repeats."""
-
-    def examples(split: Split) -> Examples:
-        return Examples(task.standardise(split.x).to(device), split.y.to(device))
-
-    splits = {"train": task.train} | ({"valid": task.valid} if task.valid is not None else {})
-    if config.labels:
-        splits["train"], splits["unlabelled"] = few_labels(task, config.labels)
+    given = task.learning_data()
+    moved = {split: Split(task.standardise(split.x).to(device), split.y.to(device)) for split in given.values()}
     with torch.device(device):
         supernet = space.supernet(task.shape, config.repeats)
     prior = config.make_prior(space)
@@ -200,7 +189,7 @@ def make_problem(config: Config, space: Space, task: Task, device: torch.device)
         supernet=supernet,
         likelihood=task.likelihood,
         prior=replace(prior, logits=prior.logits.to(device)),
-        data={name: examples(split) for name, split in splits.items()},
+        data={name: moved[split] for name, split in given.items()},
         black=task.standardise(torch.zeros(task.input_shape[0], 1, 1)).to(device) if image else None,
         precision=config.precision,
     )

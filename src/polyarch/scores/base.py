@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from polyarch.architecture import Architecture
-from polyarch.core import Examples
-from polyarch.data.task import Likelihood, TaskShape
+from polyarch.data.task import Likelihood, Split, TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.settings import check
 from polyarch.spaces.base import Space, Supernet
@@ -22,17 +21,17 @@ from polyarch.spaces.cost import Cost
 if TYPE_CHECKING:
     from polyarch.tables.table import Table
 
-Need = Literal["data", "weights", "train", "valid", "table"]
+Need = Literal["data", "weights", "train", "select", "table"]
 """What a score may ask for beside the architecture: a batch of examples, the supernet's weights, the splits of the
 data, a benchmark's table."""
 _WANTED: dict[Need, str] = {
     "data": "data, a batch of training examples; name some with --data, or give a run",
     "weights": "trained weights; give a run, not a bare space",
     "train": "training data; name some with --data, or give a run",
-    "valid": "validation data; give data that has a validation split, such as by --set valid=0.2",
+    "select": "validation data; give data that has a validation split, such as by --set select=0.2",
     "table": "a table and a column; name them with --table and --column",
 }
-_JUDGED = frozenset({"data", "train", "valid"})
+_JUDGED = frozenset({"data", "train", "select"})
 """What is of no use without a likelihood."""
 
 
@@ -44,13 +43,13 @@ class Candidate:
     space: Space
     shape: TaskShape
     supernet: Supernet | None = None
-    data: Examples | None = None
+    data: Split | None = None
     """One batch of training examples, standardised: `x` [n, ...], `y` [n]; the same for all that are compared."""
     likelihood: Likelihood | None = None
     """How outputs for examples are judged."""
-    train: Examples | None = None
+    train: Split | None = None
     """All training examples, standardised."""
-    valid: Examples | None = None
+    select: Split | None = None
     """All validation examples, standardised."""
     order: int = 0
     """The seed of the one order in which `batches` come; the same for all that are compared."""
@@ -76,12 +75,12 @@ class Candidate:
         assert self.data is not None
         return self.loss_of(network, self.data)
 
-    def loss_of(self, network: nn.Module, examples: Examples) -> Tensor:
+    def loss_of(self, network: nn.Module, examples: Split) -> Tensor:
         """Mean negative log-likelihood of any examples under a network."""
         assert self.likelihood is not None
         return -self.likelihood.log_likelihood(answer(network, examples.x), examples.y).mean()
 
-    def batches(self, size: int) -> Iterator[Examples]:
+    def batches(self, size: int) -> Iterator[Split]:
         """Minibatches of the training examples without end, in the order that `order` fixes.
 
         Every epoch has an order of its own; what is left at its end and does not fill a batch is left out. Where there
@@ -93,12 +92,12 @@ class Candidate:
         while True:
             order = torch.randperm(len(self.train), generator=chance)[: len(self.train) // size * size]
             for part in order.to(self.train.x.device).split(size):
-                yield Examples(self.train.x[part], self.train.y[part])
+                yield Split(self.train.x[part], self.train.y[part])
 
     @property
     def device(self) -> torch.device:
         """Where its examples are, and so its networks."""
-        given = self.data or self.train or self.valid
+        given = self.data or self.train or self.select
         return given.x.device if given else torch.device("cpu")
 
     def check(self, need: Need, who: str = "this score") -> None:
@@ -107,7 +106,7 @@ class Candidate:
             "data": self.data,
             "weights": self.supernet,
             "train": self.train,
-            "valid": self.valid,
+            "select": self.select,
             "table": self.table,
         }
         if held[need] is None or (need in _JUDGED and self.likelihood is None):

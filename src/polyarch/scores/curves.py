@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from polyarch.core import Examples
+from polyarch.data.task import Split
 from polyarch.settings import at_least
 from polyarch.training.optimisers import Sgd
 
@@ -94,10 +94,10 @@ class Clock:
         return passed
 
 
-def part_of(examples: Examples, count: int, seed: int) -> Examples:
+def part_of(examples: Split, count: int, seed: int) -> Split:
     """So many of some examples, the same for the same seed; 0 is all of them."""
     if not 0 < count < len(examples):
         return examples
     order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(seed))[:count]
     order = order.to(examples.x.device)
-    return Examples(examples.x[order], examples.y[order])
+    return Split(examples.x[order], examples.y[order])

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from polyarch.architecture import Architecture
-from polyarch.core import Examples
-from polyarch.data.labels import few_labels
 from polyarch.data.task import Likelihood, Split, Standardise, Task, TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.scores.base import Candidate, Need, Score
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
 BATCH = 64
 """Training examples that scores are given (the zero-cost proxies' own number)."""
-DATA: frozenset[Need] = frozenset({"data", "train", "valid"})
+DATA: frozenset[Need] = frozenset({"data", "train", "select"})
 """The needs for which data is read."""
 
 
@@ -110,19 +108,13 @@ def candidates_of(
         run.config.likelihood(),
         needs,
         generator,
-        task=_labelled(run) if needs & DATA else None,
+        task=run.task() if needs & DATA else None,
         standardise=run.standardise() if needs & DATA else None,
         supernet=run.supernet() if "weights" in needs else None,
         table=table,
         column=column,
         device=device,
     )
-
-
-def _labelled(run: Run) -> Task:
-    """A run's data; of its training examples only those whose label it was given."""
-    task, count = run.task(), run.config.labels
-    return replace(task, train=few_labels(task, count)[0]) if count else task
 
 
 def candidates_for(
@@ -160,8 +152,8 @@ def candidates_for(
     if task is not None and needs & DATA:
         prepare = standardise or task.standardise
 
-        def examples(split: Split) -> Examples:
-            return Examples(prepare(split.x).to(device), split.y.to(device))
+        def examples(split: Split) -> Split:
+            return Split(prepare(split.x).to(device), split.y.to(device))
 
         first = torch.randperm(len(task.train), generator=generator)[:BATCH]
         given["order"] = int(torch.randint(2**62, (), generator=generator))
@@ -169,8 +161,8 @@ def candidates_for(
             given["data"] = examples(Split(task.train.x[first], task.train.y[first]))
         if "train" in needs:
             given["train"] = examples(task.train)
-        if "valid" in needs and task.valid is not None:
-            given["valid"] = examples(task.valid)
+        if "select" in needs and task.select is not None:
+            given["select"] = examples(task.select)
     if "weights" in needs:
         given["supernet"] = supernet
     if "table" in needs:

@@ -12,8 +12,8 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from polyarch.core import Examples, Info, gradients
-from polyarch.data.task import Likelihood
+from polyarch.core import Info, gradients
+from polyarch.data.task import Likelihood, Split
 from polyarch.scores.base import Candidate
 from polyarch.scores.curves import Clock, Curve, Look, Seen, Tuning, part_of
 from polyarch.spaces.base import Supernet
@@ -32,7 +32,7 @@ def go_together(candidates: Sequence[Candidate]) -> bool:
     first = candidates[0] if candidates else None
     if first is None or first.supernet is None or not first.supernet.folds or first.device.type != "cuda":
         return False
-    given = {(id(c.supernet), id(c.train), id(c.valid), c.order) for c in candidates}
+    given = {(id(c.supernet), id(c.train), id(c.select), c.order) for c in candidates}
     return len(candidates) > 1 and len(given) == 1
 
 
@@ -109,7 +109,7 @@ class _Step:
         batches = candidate.batches(tuning.batch_size)
         first = next(batches)
         self._batches = chain([first], batches)
-        self._batch = Examples(first.x.clone(), first.y.clone())  # in a fixed place, for a captured step
+        self._batch = Split(first.x.clone(), first.y.clone())  # in a fixed place, for a captured step
         self._weights: list[Tensor] = list(networks.parameters())
         self._momenta = [torch.zeros_like(w, requires_grad=False) for w in self._weights]
         self._sums = [torch.zeros_like(m, dtype=torch.float64) for m in self._momenta] if measure else []
@@ -148,8 +148,8 @@ def _size(tensors: Sequence[Tensor]) -> Tensor:
 @torch.no_grad()
 def _looked(networks: _Networks, candidate: Candidate, looks: Sequence[Look], clock: Clock) -> dict[Look, list[Seen]]:
     """What looks of one step see that agree on recalibration; the networks are afterwards as they were."""
-    candidate.check("valid")
-    assert candidate.valid is not None
+    candidate.check("select")
+    assert candidate.select is not None
     before = {name: value.clone() for name, value in networks.named_buffers()}
     networks.eval()
     if looks[0].recalibrate:
@@ -159,7 +159,7 @@ def _looked(networks: _Networks, candidate: Candidate, looks: Sequence[Look], cl
     prepared = clock.lap()
     found = {}
     for look in looks:
-        loss, measure = _judged(networks, candidate, part_of(candidate.valid, look.examples, candidate.order))
+        loss, measure = _judged(networks, candidate, part_of(candidate.select, look.examples, candidate.order))
         seconds = (prepared + clock.lap()) / len(loss)
         found[look] = [Seen(a, b, seconds) for a, b in zip(loss, measure, strict=True)]
     for name, value in before.items():
@@ -169,7 +169,7 @@ def _looked(networks: _Networks, candidate: Candidate, looks: Sequence[Look], cl
     return found
 
 
-def _judged(networks: _Networks, candidate: Candidate, examples: Examples) -> tuple[list[float], list[float]]:
+def _judged(networks: _Networks, candidate: Candidate, examples: Split) -> tuple[list[float], list[float]]:
     """Mean loss and measure of every network."""
     assert candidate.likelihood is not None
     count = len(networks.view.choices)

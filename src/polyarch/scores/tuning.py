@@ -159,8 +159,8 @@ def _size(tensors: list[Tensor]) -> Tensor:
 @torch.no_grad()
 def _looked(candidate: Candidate, network: nn.Module, look: Look) -> tuple[float, float]:
     """Mean loss and measure on validation data, in evaluation mode; the network is afterwards as it was."""
-    candidate.check("valid")
-    assert candidate.valid is not None
+    candidate.check("select")
+    assert candidate.select is not None
     assert candidate.likelihood is not None
     judged = copy.deepcopy(network).eval() if look.recalibrate else network.eval()
     if look.recalibrate:
@@ -168,7 +168,7 @@ def _looked(candidate: Candidate, network: nn.Module, look: Look) -> tuple[float
         assert candidate.train is not None
         recalibrate(judged, calibration_batches(candidate.train.x, seed=candidate.order))
     loss = measure = 0.0
-    part = part_of(candidate.valid, look.examples, candidate.order)
+    part = part_of(candidate.select, look.examples, candidate.order)
     for x, y in zip(part.x.split(_PASS), part.y.split(_PASS), strict=True):
         output = answer(judged, x)
         loss -= float(candidate.likelihood.log_likelihood(output, y).sum(dtype=torch.float64))

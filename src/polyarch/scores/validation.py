@@ -16,7 +16,7 @@ from polyarch.settings import Count
 class _Validated(Tuned, ABC):
     """What both have in common: when and how validation data is looked at."""
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"weights", "train", "valid"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"weights", "train", "select"})
 
     steps: Count = 0
     """Minibatches of fine-tuning before it; 0 takes the supernet's weights as they are."""

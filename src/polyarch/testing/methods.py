@@ -25,9 +25,7 @@ RELATIVE, ABSOLUTE = 1e-3, 1e-4
 """Between batched and single runs, or two ranks and one: sums are taken in another order, and steps amplify it."""
 
 
-def check_method(
-    method: Method, space: Space, task: Task, folder: Path, *, ranks: bool = True, labels: int = 0
-) -> None:
+def check_method(method: Method, space: Space, task: Task, folder: Path, *, ranks: bool = True) -> None:
     """Runs a method on a small task in every way that it must be able to run.
 
     Args:
@@ -36,13 +34,12 @@ def check_method(
         task: small, and loaded from a name or file, so that other processes can load it too.
         folder: an empty folder for the runs.
         ranks: whether to run on two ranks as well; starts two processes.
-        labels: as for `search`; for methods that learn from examples without a label too.
     """
     check_groups(method, space, task)
     check_capture(method, space, task)
-    run_plain(method, space, task, folder, labels)
+    run_plain(method, space, task, folder)
     check_resume(task, folder)
-    check_repeats(method, space, task, folder, labels)
+    check_repeats(method, space, task, folder)
     if ranks:
         check_ranks(method, space, task, folder)
 
@@ -69,7 +66,7 @@ def check_capture(method: Method, space: Space, task: Task) -> None:
     assert rehearse(method, space, task).activations >= 0
 
 
-def run_plain(method: Method, space: Space, task: Task, folder: Path, labels: int = 0) -> None:
+def run_plain(method: Method, space: Space, task: Task, folder: Path) -> None:
     """A search in `plain`, and in `killed` what there was of it on the disk after its first evaluation."""
     plain, killed = folder / "plain", folder / "killed"
 
@@ -78,7 +75,7 @@ def run_plain(method: Method, space: Space, task: Task, folder: Path, labels: in
             shutil.copytree(plain, killed)
 
     chance = torch.get_rng_state()
-    search(space, task, method, out=plain, seed=1, device="cpu", labels=labels, checkpoint_seconds=0, watch=kill)
+    search(space, task, method, out=plain, seed=1, device="cpu", checkpoint_seconds=0, watch=kill)
     assert torch.equal(chance, torch.get_rng_state()), "a method must draw from its streams alone"
     assert len(read_history(plain)) > len(read_history(killed)), "the method must be evaluated before its end"
 
@@ -92,9 +89,9 @@ def check_resume(task: Task, folder: Path) -> None:
     assert _timeless(folder / "plain") == _timeless(folder / "killed"), "resuming changed the metrics"
 
 
-def check_repeats(method: Method, space: Space, task: Task, folder: Path, labels: int = 0) -> None:
+def check_repeats(method: Method, space: Space, task: Task, folder: Path) -> None:
     """The second of two batched repeats must equal its single run, to tolerance."""
-    search(space, task, method, out=folder / "repeats", seed=0, repeats=2, device="cpu", labels=labels)
+    search(space, task, method, out=folder / "repeats", seed=0, repeats=2, device="cpu")
     own = repeat_folder(folder / "repeats", 1)
     # Statistics of batch norm may be of operations that only the other repeat runs; what they lead to is compared.
     plain, found = ({n: v for n, v in _weights(f).items() if "buffers/" not in n} for f in (folder / "plain", own))

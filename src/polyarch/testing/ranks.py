@@ -22,7 +22,6 @@ def main(folder: str, out: str) -> None:
         out=out,
         seed=config.seed,
         device="cpu",
-        labels=config.labels,
     )
     dist.destroy_process_group()
 

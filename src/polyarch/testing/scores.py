@@ -47,8 +47,8 @@ def _check_words(score: Score) -> None:
 
 def _only_needed(score: Score, candidate: Candidate) -> Candidate:
     """A candidate without what a score does not ask for."""
-    gone: dict[str, Any] = {need: None for need in ("data", "train", "valid", "table") if need not in score.needs}
-    if not score.needs & {"data", "train", "valid"}:
+    gone: dict[str, Any] = {need: None for need in ("data", "train", "select", "table") if need not in score.needs}
+    if not score.needs & {"data", "train", "select"}:
         gone["likelihood"] = None
     return replace(candidate, **gone) if "weights" in score.needs else replace(candidate, supernet=None, **gone)
 
@@ -64,7 +64,11 @@ def _kept(candidates: Sequence[Candidate]) -> dict[str, Any]:
         kept |= {f"mode of {name or 'all'} of supernet {k}": m.training for name, m in supernet.named_modules()}
         kept |= {f"training of {name} of supernet {k}": p.requires_grad for name, p in supernet.named_parameters()}
     for k, candidate in enumerate(candidates):
-        for named, examples in (("", candidate.data), ("training ", candidate.train), ("validation ", candidate.valid)):
+        for named, examples in (
+            ("", candidate.data),
+            ("training ", candidate.train),
+            ("validation ", candidate.select),
+        ):
             if examples is not None:
                 kept[f"{named}x of candidate {k}"] = examples.x.clone()
                 kept[f"{named}y of candidate {k}"] = examples.y.clone()

@@ -171,4 +171,4 @@ def toy_task(folder: Path, examples: int = 40) -> Task:
     y = (0.6 * x + 0.3 + 0.5 * random.normal(size=examples)).astype(np.float32)
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / "line.npz", x=x[:, None], y=y)
-    return data.load(folder / "line.npz", kind="regression", valid=0, test=0)
+    return data.load(folder / "line.npz", kind="regression", select=0, test=0)

@@ -36,7 +36,7 @@ def evaluate_mean(problem: Problem, architectures: Tensor, split: str) -> dict[s
 
 def best_architecture(problem: Problem, architectures: Tensor) -> Tensor:
     """Each repeat's best of architectures [n, decisions], by validation data, else by training data: [repeats, ...]."""
-    split = "valid" if "valid" in problem.data else "train"
+    split = "select" if "select" in problem.data else "train"
     found = [
         evaluate_view(problem, Dense(row.expand(problem.repeats, -1)), split)["objective"] for row in architectures
     ]

@@ -221,9 +221,11 @@ class Loop:
     def _evaluate(self, steps: dict[str, Tensor]) -> dict[str, Any]:
         """Evaluates, keeps the best, and says what happened: every value a list with one entry a repeat."""
         progress = self.progress
-        splits = {self.split or "train"} | ({"valid"} if "valid" in self.problem.data else set())
+        splits = [self.split or "train"]
+        if "select" in self.problem.data and "select" not in splits:
+            splits.append("select")
         with self.problem.computing():
-            found = {split: self.method.evaluate(self.problem, self.state, split) for split in sorted(splits)}
+            found = {split: self.method.evaluate(self.problem, self.state, split) for split in splits}
         belief = self.method.distribution(self.problem.space, self.state.belief)
         objective = found[self.split or "train"]["objective"].tolist()
         running = [stopped == 0 for stopped in progress.stopped_epoch]
@@ -279,10 +281,10 @@ def stopping_split(method: Method, problem: Problem) -> str | None:
     split = method.stopping.split
     if split == "never":
         return None
-    if split == "valid" and "valid" not in problem.data:
+    if split == "select" and "select" not in problem.data:
         raise PolyarchError(
-            "stopping.split=valid needs a validation split; set valid (of the data) above 0, or stopping.split=train"
+            "stopping.split=select needs a validation split; set select (of the data) above 0, or stopping.split=train"
         )
     if split == "auto":
-        return "valid" if "valid" in problem.data else "train"
+        return "select" if "select" in problem.data else "train"
     return split

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from polyarch.core import Examples, Feed, Info, Method, Problem, State
-from polyarch.data.labels import HIDDEN
-from polyarch.data.task import Task
+from polyarch.core import Feed, Info, Method, Problem, State
+from polyarch.data.task import Split, Task
 from polyarch.distributions.priors import make_prior
 from polyarch.spaces.base import Space
 from polyarch.streams import Streams
@@ -36,19 +35,15 @@ class Needs:
         return 2 * self.state + self.gradients + self.activations + self.data
 
 
-def prepare(method: Method, space: Space, task: Task, examples: Examples, repeats: int) -> tuple[Problem, State, Feed]:
-    """Everything that a first step needs, with `examples` standing in for every split: in one, without labels."""
+def prepare(method: Method, space: Space, task: Task, examples: Split, repeats: int) -> tuple[Problem, State, Feed]:
+    """Everything that a first step needs, with `examples` standing in for every split."""
     stage = method.stages(space)[0]
     problem = Problem(
         space=stage.space,
         supernet=stage.space.supernet(task.shape, repeats),
         likelihood=task.likelihood,
         prior=make_prior(method.default_prior, stage.space.decisions),
-        data={
-            "train": examples,
-            "valid": examples,
-            "unlabelled": Examples(examples.x, torch.full_like(examples.y, HIDDEN)),
-        },
+        data=dict.fromkeys(("train", "search", "select", *task.learning_data()), examples),
     )
     streams = [Streams(k) for k in range(repeats)]
     state = method.init(problem, streams, None)
@@ -74,9 +69,9 @@ def one_step(method: Method, problem: Problem, state: State, feed: Feed) -> Info
     return Info.of([p.run(problem, state, feed if p.batch is None else feed.only(p.batch)) for p in parts])
 
 
-def standardised(task: Task) -> Examples:
+def standardised(task: Task) -> Split:
     """The training split as a method sees it."""
-    return Examples(task.standardise(task.train.x), task.train.y)
+    return Split(task.standardise(task.train.x), task.train.y)
 
 
 def rehearse(method: Method, space: Space, task: Task, repeats: int = 1) -> Needs:
@@ -92,9 +87,9 @@ def rehearse(method: Method, space: Space, task: Task, repeats: int = 1) -> Need
         saved[id(value.untyped_storage())] = value
         return value
 
-    real = standardised(task)
+    real = Split(task.standardise(task.training.x), task.training.y)
     with FakeTensorMode() as mode, torch.autograd.graph.saved_tensors_hooks(note, lambda value: value):
-        examples = Examples(mode.from_tensor(real.x), mode.from_tensor(real.y))
+        examples = Split(mode.from_tensor(real.x), mode.from_tensor(real.y))
         problem, state, feed = prepare(method, space, task, examples, repeats)
         one_step(method, problem, state, feed)
         own = {id(value.untyped_storage()) for value in state.tensors().values()}
