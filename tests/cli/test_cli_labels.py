@@ -31,7 +31,7 @@ def test_a_run_with_all_labels_goes_on_with_all(own_copy):
     ("told", "says"),
     [
         ((*TINY, "--set", "labels=1"), "labels=1 is below the 2 classes of spirals"),
-        ((*TINY, "--set", "labels=-1"), "labels=-1 is below the 2 classes"),
+        ((*TINY, "--set", "labels=-1"), "labels is -1; it must be at least 0"),
         ((*TINY, "--set", "labels=42"), "labels=42 leaves none of the 42 training examples"),
         (("--space", "fourier", "--data", "fourier", "--device", "cpu", "--set", "labels=5"), "leave labels out"),
         ((*WIRED, "--data", "digits"), "semi-supervised needs examples without a label; say how many keep theirs"),
