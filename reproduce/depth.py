@@ -33,7 +33,7 @@ from polyarch.data.task import Task
 from polyarch.methods.variational_depth import posterior, total_log_likelihood
 from polyarch.runs.results import judge
 from polyarch.runs.run import Run
-from polyarch.training.rehearsal import standardised
+from polyarch.training.dry_run import standardised
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "depth"
 RULES = ("argmax", "95%", "expectation")

@@ -13,7 +13,7 @@ from polyarch.methods import OneShot
 from polyarch.methods.sharing import loss
 from polyarch.spaces.base import Hard
 from polyarch.testing import check_method
-from polyarch.training.rehearsal import prepare, standardised
+from polyarch.training.dry_run import prepare, standardised
 
 CELLS = pa.spaces.NasBench201(channels=2, cells=1)
 PLAIN = {"momentum": 0.0, "weight_decay": 0.0, "clip": 0.0, "rate": 0.1, "batch_size": 8}

@@ -16,7 +16,7 @@ from polyarch.spaces.base import Soft
 from polyarch.spaces.choice import Dropout, places, uniform
 from polyarch.spaces.darts import EDGES, SKIP_DROPOUT
 from polyarch.testing import check_method
-from polyarch.training.rehearsal import prepare, standardised
+from polyarch.training.dry_run import prepare, standardised
 
 SPACE = pa.spaces.Darts(channels=2, layers=8)
 STAGES = "3:8:0.1,4:5:0.4,5:3:0.7"

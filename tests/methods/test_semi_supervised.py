@@ -21,7 +21,7 @@ from polyarch.streams import Streams
 from polyarch.testing import check_method
 from polyarch.testing.toy import Lines
 from polyarch.training import checkpoints
-from polyarch.training.rehearsal import prepare, standardised
+from polyarch.training.dry_run import prepare, standardised
 
 SMALL = {"stages": 2, "nodes": 3, "channels": 2}
 LISTED = Wiring(**SMALL, listed=3)

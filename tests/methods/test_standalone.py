@@ -18,8 +18,8 @@ from polyarch.spaces.darts import Darts
 from polyarch.streams import Streams
 from polyarch.testing import check_method
 from polyarch.training import checkpoints
+from polyarch.training.dry_run import prepare, standardised
 from polyarch.training.loop import Loop, Progress
-from polyarch.training.rehearsal import prepare, standardised
 
 CELLS = pa.spaces.NasBench201(channels=2, cells=1)
 CELL = "|nor_conv_3x3~0|+|nor_conv_3x3~0|avg_pool_3x3~1|+|skip_connect~0|nor_conv_1x1~1|none~2|"

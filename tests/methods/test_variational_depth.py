@@ -19,7 +19,7 @@ from polyarch.methods.variational_depth import (
 )
 from polyarch.streams import Streams
 from polyarch.testing import check_distribution, check_method
-from polyarch.training.rehearsal import prepare, standardised
+from polyarch.training.dry_run import prepare, standardised
 
 SPACE = pa.spaces.ResidualDepth(max_depth=6, width=8)
 

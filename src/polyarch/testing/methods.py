@@ -19,7 +19,7 @@ from polyarch.runs.run import WEIGHTS, read_history, repeat_folder
 from polyarch.runs.search import resume, search
 from polyarch.spaces.base import Space
 from polyarch.training import checkpoints
-from polyarch.training.rehearsal import prepare, rehearse, standardised
+from polyarch.training.dry_run import dry_run, prepare, standardised
 
 RELATIVE, ABSOLUTE = 1e-3, 1e-4
 """Between batched and single runs, or two ranks and one: sums are taken in another order, and steps amplify it."""
@@ -66,7 +66,7 @@ def check_groups(method: Method, space: Space, task: Task) -> None:
 
 def check_capture(method: Method, space: Space, task: Task) -> None:
     """A step on fake tensors: fails where a value is read back to the host or a shape depends on data."""
-    assert rehearse(method, space, task).activations >= 0
+    assert dry_run(method, space, task).activations >= 0
 
 
 def run_plain(method: Method, space: Space, task: Task, folder: Path, labels: int = 0) -> None:
