@@ -59,7 +59,7 @@ def test_method(space, task, tmp_path):
 def test_belief_becomes_the_enumerated_posterior(skeletons, tmp_path):
     task, space = toy_task(tmp_path / "data"), Lines()
     method = import_module("method").SampledElbo(epochs=600, evaluate_every=300, stop="never", rate=1.0, samples=16)
-    run = pa.search(space, task, method, out=tmp_path / "run", device="cpu")
+    run = pa.search(space, task, method, out=tmp_path / "run", compute=pa.Compute("cpu"))
     x, y = task.standardise(task.train.x), task.train.y
     problem = Problem(space, run.supernet(), task.likelihood, uniform(space.decisions), {"train": Examples(x, y)})
     posterior = log_likelihoods(problem, x[None], y[None]).sum(-1)[0].softmax(0)

@@ -317,17 +317,18 @@ def test_statistics_are_put_back_too(vectors):
     assert state.buffers["network.norm.num_batches_tracked"].tolist() == [3]
 
 
-def test_a_roll_out_longer_than_an_epoch(vectors, capsys):
+def test_a_roll_out_longer_than_an_epoch(vectors, caplog):
     method = Darts(objective="sotl", steps=5, batch_size=8)
     _, _, feed = prepared(method, vectors)
     assert len(feed.batches["train"]) == 3
-    assert capsys.readouterr().err == "polyarch: an epoch has 3 batches: its last roll-out has 3 steps, not 5\n"
+    assert caplog.messages == ["an epoch has 3 batches: its last roll-out has 3 steps, not 5"]
+    caplog.clear()
     prepared(replace(method, steps=3), vectors)
     prepared(Darts(batch_size=8), vectors)
-    assert capsys.readouterr().err == ""
+    assert caplog.messages == []
 
 
-def test_the_last_roll_out_takes_what_is_left_of_an_epoch(tmp_path, vectors, capsys):
+def test_the_last_roll_out_takes_what_is_left_of_an_epoch(tmp_path, vectors, caplog):
     """Three batches an epoch with T = 2: one roll-out of two steps and one of one, as by hand."""
     method = Darts(objective="sotl", steps=2, batch_size=8, epochs=1, belief_rate=0.3, rate=0.2)
     problem, state, _ = prepared(method, vectors)
@@ -354,7 +355,7 @@ def test_the_last_roll_out_takes_what_is_left_of_an_epoch(tmp_path, vectors, cap
     hand.agrees_with(state, 0)
     assert line["step"]["log_likelihood"][0] == pytest.approx(sum(fits) / 3), "a mean over batches, not roll-outs"
     assert line["forward"] == 2 * 24
-    assert capsys.readouterr().err == "polyarch: an epoch has 3 batches: its last roll-out has 1 steps, not 2\n"
+    assert caplog.messages == ["an epoch has 3 batches: its last roll-out has 1 steps, not 2"]
 
 
 def test_belief_rests_while_weights_are_trained_alone(vectors):
@@ -414,10 +415,10 @@ def test_the_exact_gradient_is_that_of_the_sum_of_losses(vectors, nesterov):
     assert not torch.allclose(found_slopes(state)[1], exact, rtol=0.05), "the first order is not exact"
 
 
-def test_it_is_said_once(tmp_path, vectors, capsys):
+def test_it_is_said_once(tmp_path, vectors, caplog):
     method = Darts(objective="sotl", steps=5, batch_size=8, epochs=2)
     pa.search(SMALL, vectors, method, out=tmp_path / "run", repeats=2)
-    assert capsys.readouterr().err.count("last roll-out has 3 steps") == 1
+    assert sum("last roll-out has 3 steps" in text for text in caplog.messages) == 1
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -454,14 +455,16 @@ def test_what_a_prior_adds(vectors, settings, share):
 @pytest.mark.parametrize("kind", [Darts, Gdas, Drnas])
 def test_a_peaked_prior_pulls_belief(tmp_path, images, kind):
     prior = Categorical(CELLS.decisions, torch.tensor([0.0, 0.0, 0.0, 300.0, 0.0]).repeat(6, 1))
-    run = pa.search(CELLS, images, kind(epochs=3, batch_size=8, belief_rate=0.1), out=tmp_path / "run", prior=prior)
+    run = pa.search(
+        CELLS, images, kind(epochs=3, batch_size=8, belief_rate=0.1), out=tmp_path / "run", start=pa.Start(prior=prior)
+    )
     assert run.architecture.choices == (3,) * 6, "one of 15,625"
 
 
 def test_no_prior_where_architectures_are_read_out(tmp_path, images):
     space = pa.spaces.Darts(channels=2, layers=3)
     with pytest.raises(PolyarchError, match="leave the prior uniform, or use parsec") as error:
-        pa.search(space, images, Darts(), out=tmp_path / "run", prior="exponential")
+        pa.search(space, images, Darts(), out=tmp_path / "run", start=pa.Start(prior="exponential"))
     assert "\n" not in str(error.value)
     assert not (tmp_path / "run").exists()
 

@@ -181,7 +181,9 @@ def test_contract(tmp_path, images, settings, ranks):
 
 
 def test_belief_stays_the_prior(tmp_path, images):
-    run = pa.search(CELLS, images, OneShot(epochs=1, batch_size=8), out=tmp_path / "run", prior="exponential(0.5)")
+    run = pa.search(
+        CELLS, images, OneShot(epochs=1, batch_size=8), out=tmp_path / "run", start=pa.Start(prior="exponential(0.5)")
+    )
     expected = torch.tensor([0.5**k for k in range(5)])
     for probs in run.distribution.probs().values():
         assert torch.allclose(probs, expected / expected.sum())

@@ -158,7 +158,7 @@ def test_the_weight_rises_for_half_of_all_steps():
 
 def test_a_run_counts_its_steps(tmp_path, images):
     method = SemiSupervised(epochs=3, batch_size=16)
-    pa.search(LISTED, images, method, out=tmp_path / "run", labels=12, device="cpu")
+    pa.search(LISTED, images, method, out=tmp_path / "run", labels=12, compute=pa.Compute("cpu"))
     told = [line["step"]["consistency_weight"] for line in read_history(tmp_path / "run")]
     rising = [20 * np.exp(-5 * (1 - min(1, step / 4.5)) ** 2) for step in range(9)]  # 24 // 8 steps an epoch
     assert told == pytest.approx(np.reshape(rising, (3, 3)).mean(1), rel=1e-5)
@@ -225,20 +225,20 @@ def test_hidden_labels_change_nothing(tmp_path, images, method):
     other, changed = with_other_hidden_labels(images, 12)
     assert changed >= 12
     for name, task in (("one", images), ("other", other)):
-        pa.search(LISTED, task, method, out=tmp_path / name, labels=12, device="cpu")
+        pa.search(LISTED, task, method, out=tmp_path / name, labels=12, compute=pa.Compute("cpu"))
     assert_same(tmp_path / "one", tmp_path / "other")
 
 
 def test_other_methods_learn_from_the_labelled_alone(tmp_path, images):
     method = StochasticArchitectures(**QUICK)
     few = replace(images, train=few_labels(images, 12)[0])
-    pa.search(LISTED, images, method, out=tmp_path / "labels", labels=12, device="cpu")
-    pa.search(LISTED, few, method, out=tmp_path / "few", device="cpu")
+    pa.search(LISTED, images, method, out=tmp_path / "labels", labels=12, compute=pa.Compute("cpu"))
+    pa.search(LISTED, few, method, out=tmp_path / "few", compute=pa.Compute("cpu"))
     assert_same(tmp_path / "labels", tmp_path / "few")
 
 
 def test_runs_of_earlier_versions_have_all_labels(tmp_path, images):
-    run = pa.search(LISTED, images, SemiSupervised(**QUICK), out=tmp_path / "run", labels=12, device="cpu")
+    run = pa.search(LISTED, images, SemiSupervised(**QUICK), out=tmp_path / "run", labels=12, compute=pa.Compute("cpu"))
     assert run.config.labels == 12
     values = read_json(tmp_path / "run" / CONFIG)
     del values["labels"]
@@ -250,7 +250,7 @@ def test_few_labels_and_many_examples_teach_digits(tmp_path):
     task = pa.data.load("digits")
     space = Wiring(stages=2, nodes=2, channels=8, listed=3)
     method = SemiSupervised(epochs=4, batch_size=64, crop=1)
-    run = pa.search(space, task, method, out=tmp_path / "run", labels=100, device="cpu")
+    run = pa.search(space, task, method, out=tmp_path / "run", labels=100, compute=pa.Compute("cpu"))
     assert run.result["metrics"]["test"]["accuracy"] > 0.4  # guessing is 0.1; 0.59 was seen
 
 
@@ -260,10 +260,12 @@ def test_few_labels_and_many_examples_teach_digits(tmp_path):
 
 def test_refused(tmp_path, images):
     with pytest.raises(PolyarchError, match=r"needs examples without a label; .* --labels N"):
-        pa.search(LISTED, images, SemiSupervised(**QUICK), out=tmp_path / "run", device="cpu")
+        pa.search(LISTED, images, SemiSupervised(**QUICK), out=tmp_path / "run", compute=pa.Compute("cpu"))
     for count, says in ((2, "below the 3 classes"), (36, "none of the 36 training examples"), (-1, "below")):
         with pytest.raises(PolyarchError, match=says):
-            pa.search(LISTED, images, SemiSupervised(**QUICK), out=tmp_path / "run", labels=count, device="cpu")
+            pa.search(
+                LISTED, images, SemiSupervised(**QUICK), out=tmp_path / "run", labels=count, compute=pa.Compute("cpu")
+            )
     assert not (tmp_path / "run").exists()
     with pytest.raises(PolyarchError, match="'lines' run no batch of several; semi-supervised needs another space"):
         prepare(SemiSupervised(**QUICK), Lines(), images, standardised(images), 1)

@@ -8,7 +8,7 @@ gradient of that sum looks through the T steps as well (3.18 to 3.20).
 
 from __future__ import annotations
 
-import sys
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +33,7 @@ from polyarch.training.curvature import hessian
 from polyarch.training.optimisers import adam, adam_buffers, momentum_buffers
 from polyarch.training.snapshots import Snapshot
 
+logger = logging.getLogger("polyarch")
 Gradients = list[Tensor]
 
 
@@ -235,8 +236,8 @@ class Bilevel(WeightSharing, ABC):
         spec = self.feeds(problem)["train"]
         batches = problem.train_size // spec.size
         if self.objective != "valid" and batches % self.steps and distributed.rank() == 0:
-            said = f"an epoch has {batches} batches: its last roll-out has {batches % self.steps} steps"
-            print(f"polyarch: {said}, not {self.steps}", file=sys.stderr)
+            told = (batches, batches % self.steps, self.steps)
+            logger.warning("an epoch has %d batches: its last roll-out has %d steps, not %d", *told)
 
     def _view(self, problem: Problem, state: State, feed: Feed, k: int, *, moves: bool) -> Soft:
         """The mixture of pass k; gradients flow into belief only where it `moves`."""
