@@ -26,6 +26,7 @@ import torch
 import torch._dynamo  # the children's cost count needs it, and would spend most of their time importing it
 
 import polyarch as pa
+from polyarch.callbacks import Checkpoints
 from polyarch.methods import VariationalDepth
 from polyarch.runs.run import METRICS, RESULT, WEIGHTS, read_history, repeat_folder
 from polyarch.runs.search import resume, search
@@ -39,12 +40,13 @@ KINDS = (1, 2)
 def work(folder: Path, repeats: int) -> None:
     """Begins the search in a folder or goes on with it, whichever is due."""
     if (folder / "config.json").exists():
-        resume(folder, checkpoint_seconds=0)
+        resume(folder, callbacks=[Checkpoints(seconds=0)])
         return
     task = pa.data.load("spirals", points=40, test_points=40)
     space = pa.spaces.ResidualDepth(max_depth=2, width=4)
     method = VariationalDepth(epochs=EPOCHS, batch_size=20)
-    search(space, task, method, out=folder, repeats=repeats, device="cpu", checkpoint_seconds=0)
+    callbacks = [Checkpoints(seconds=0)]
+    search(space, task, method, out=folder, repeats=repeats, compute=pa.Compute("cpu"), callbacks=callbacks)
 
 
 def start(folder: Path, repeats: int) -> int:

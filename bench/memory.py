@@ -28,7 +28,7 @@ from polyarch.data.task import TaskShape
 from polyarch.distributions import uniform
 from polyarch.spaces import Darts, Dense, NasBench1Shot1, NasBench201, Space, Sparse
 from polyarch.spaces.darts import S2_OPERATIONS
-from polyarch.training.rehearsal import prepare, standardised
+from polyarch.training.dry_run import prepare, standardised
 
 Form = Literal["sparse", "dense"]
 FORMS: tuple[Form, ...] = ("sparse", "dense")

@@ -15,7 +15,7 @@ import time
 
 import polyarch as pa
 from polyarch.core import Method
-from polyarch.training.rehearsal import prepare, standardised
+from polyarch.training.dry_run import prepare, standardised
 
 STEPS = 10
 METHODS: dict[str, Method] = {

@@ -143,7 +143,7 @@ def searched(case: Case, effort: Effort, folder: Path) -> list[pa.Run]:
         method_of(case, effort),
         out=folder,
         repeats=effort.seeds,
-        device=effort.device,
+        compute=pa.Compute(effort.device),
     )
     return runs if isinstance(runs, list) else [runs]
 

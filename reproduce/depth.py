@@ -33,7 +33,7 @@ from polyarch.data.task import Task
 from polyarch.methods.variational_depth import posterior, total_log_likelihood
 from polyarch.runs.results import judge
 from polyarch.runs.run import Run
-from polyarch.training.rehearsal import standardised
+from polyarch.training.dry_run import standardised
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "depth"
 RULES = ("argmax", "95%", "expectation")
@@ -69,7 +69,7 @@ def method(name: str, **settings: Any) -> Method:
 def train(space: pa.spaces.ResidualDepth, task: Task, how: Method, effort: Effort, **options: Any) -> list[Run]:
     """One search in a folder of its own; one run a seed."""
     out = Path(tempfile.mkdtemp(dir=effort.work)) / "run"
-    found = pa.search(space, task, how, out=out, device=effort.device, **options)
+    found = pa.search(space, task, how, out=out, compute=pa.Compute(effort.device), **options)
     return found if isinstance(found, list) else [found]
 
 
@@ -205,7 +205,7 @@ def updates(effort: Effort) -> Rows:
             how = spirals_pair("variational-depth", effort, update=update)
             space = pa.spaces.ResidualDepth(max_depth=20)
             labels = {"who": "LDN", "update": update, "prior": prior}
-            yield from timed(space, task, how, effort, repeats=effort.seeds, prior=prior, labels=labels)
+            yield from timed(space, task, how, effort, repeats=effort.seeds, start=pa.Start(prior=prior), labels=labels)
 
 
 def pruning(effort: Effort) -> Rows:

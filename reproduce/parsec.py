@@ -35,7 +35,7 @@ from polyarch.spaces.base import Supernet
 from polyarch.spaces.views import Sparse
 from polyarch.streams import Streams
 from polyarch.testing.toy import Lines, every_choice, log_likelihoods, toy_task
-from polyarch.training.rehearsal import prepare
+from polyarch.training.dry_run import prepare
 from reproduce.depth import machine
 from reproduce.depth_tables import told
 

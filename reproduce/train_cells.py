@@ -49,7 +49,7 @@ def trained(text: str, task: pa.data.Task, device: str, epochs: int) -> dict[str
     method = cls(**{**recipe, "architecture": text, "epochs": epochs, "evaluate_every": epochs})
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        run = pa.search(pa.spaces.NasBench201(), task, method, out=Path(folder) / "run", device=device)
+        run = pa.search(pa.spaces.NasBench201(), task, method, out=Path(folder) / "run", compute=pa.Compute(device))
         assert isinstance(run, pa.Run)
         found = run.result
     return {

@@ -14,7 +14,7 @@ import polyarch as pa
 from polyarch.distributions import selection
 from polyarch.scores.parameters import Parameters
 from polyarch.scores.sampling import sample_and_score
-from polyarch.training.rehearsal import prepare, standardised
+from polyarch.training.dry_run import prepare, standardised
 
 NASBENCH201 = ["none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3"]
 DARTS = ["none", "max_pool_3x3", "avg_pool_3x3", "skip_connect", "sep_conv_3x3", "sep_conv_5x5", "dil_conv_3x3",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import sys
 import tempfile
 import time
@@ -19,12 +18,14 @@ from collections.abc import Callable, Iterator
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 import polyarch as pa
+from polyarch.callbacks import Checkpoints
 from polyarch.methods import (
     Balenas,
     Darts,
@@ -38,10 +39,14 @@ from polyarch.methods import (
     StochasticArchitectures,
     VariationalDepth,
 )
+from polyarch.runs import search as searching
 from polyarch.runs.run import read_history
 from polyarch.runs.search import resume
+from polyarch.testing.callbacks import CopyAfterFirst
 from polyarch.training import checkpoints
 
+CPU = pa.Compute("cpu")
+UNIFORM, FALLING = ({"start": pa.Start(prior=name)} for name in ("uniform", "exponential(0.5)"))
 EPOCHS = {"epochs": 2}
 SMALL = {**EPOCHS, "batch_size": 6}
 LEARNS = {**SMALL, "arch": {"lr": 0.1}}
@@ -110,7 +115,7 @@ def searches() -> Iterator[tuple[str, str, str, Any, dict[str, Any]]]:
         VariationalDepth(**SMALL, weights={"schedule": {"kind": "multistep", "milestones": (1,)}}, arch={"lr": 0.3}),
         {},
     )
-    yield "ldn-uniform", "spirals", "depth", VariationalDepth(**EPOCHS), {"prior": "uniform", "select": "expectation"}
+    yield "ldn-uniform", "spirals", "depth", VariationalDepth(**EPOCHS), {**UNIFORM, "select": "expectation"}
     yield "ldn", "fourier", "fourier", VariationalDepth(**EPOCHS, weights={"lr": 0.01}), {}
     yield "darts", "fourier", "fourier", Darts(**EPOCHS, arch={"lr": 0.1}, weights={"lr": 0.001}), {}
     yield "fixed-depth", "spirals", "depth", FixedDepth(**EPOCHS, depth=2), {}
@@ -146,8 +151,8 @@ def searches() -> Iterator[tuple[str, str, str, Any, dict[str, Any]]]:
         yield "reptile", "images", at, OneShot(**SMALL, inner_steps=2, outer_lr=0.5, form="dense"), {}
         yield "nsa-batch", "images", at, StochasticArchitectures(**SMALL, per="batch"), {}
     yield "darts-curvature", "images", "nasbench201", Darts(**LEARNS, warmup_epochs=1, curvature=True), {}
-    yield "darts-prior", "images", "nasbench201", Darts(**LEARNS), {"prior": "exponential(0.5)"}
-    yield "parsec-prior", "images", "nasbench201", Parsec(**LEARNS, samples=2), {"prior": "exponential(0.5)"}
+    yield "darts-prior", "images", "nasbench201", Darts(**LEARNS), FALLING
+    yield "parsec-prior", "images", "nasbench201", Parsec(**LEARNS, samples=2), FALLING
     for update in ("printed", "bayes-by-backprop", "von", "vprop"):
         yield f"balenas-{update}", "images", "nasbench201", Balenas(**SMALL, arch={"lr": 1e-3, "update": update}), {}
     yield "pdarts", "images", "darts", Darts(**LEARNS, **STAGES), {}
@@ -191,7 +196,9 @@ def digests(folder: Path) -> list[str]:
 def told(folder: Path) -> dict[str, Any]:
     """What a run says, without times."""
     result = json.loads((folder / "result.json").read_text())
-    result = {k: v for k, v in result.items() if k not in ("run", "forward_seconds", "digest", "space", "method")}
+    result = {
+        k: v for k, v in result.items() if k not in ("run", "forward_seconds", "digest", "space", "method", "selected")
+    }
     history = [{k: v for k, v in line.items() if k != "seconds"} for line in read_history(folder)]
     return {"history": history, "result": result, "tensors": digests(folder)}
 
@@ -216,26 +223,19 @@ def one(case: tuple[str, str, str, Any, dict[str, Any]]) -> tuple[str, dict[str,
         folder = Path(where)
         plain, killed = folder / "plain", folder / "killed"
 
-        def kill(_: Any) -> None:
-            if not killed.exists():
-                shutil.copytree(plain, killed)
-
+        callbacks = [Checkpoints(seconds=0), CopyAfterFirst(plain, killed)]
         try:
-            pa.search(space, task, method, out=plain, seed=1, device="cpu", checkpoint_seconds=0, watch=kill, **more)
+            pa.search(space, task, method, out=plain, seed=1, compute=CPU, callbacks=callbacks, **more)
         except pa.PolyarchError as error:
             raise RuntimeError(f"{name} on {at}") from error
         found = told(plain)
-        lines = iter(range(len(found["history"]) - 2))
-
-        def stop(_: Any) -> None:  # what a search does at its end takes longer than such a search
-            if next(lines, None) is None:
-                raise KeyboardInterrupt
-
-        try:
-            resume(killed, task=task, checkpoint_seconds=0, watch=stop)
-        except KeyboardInterrupt:
-            same = newest(killed) == newest(plain)
-        pa.search(space, task, method, out=folder / "two", repeats=2, device="cpu", **more)
+        # What a search does at its end takes longer than such a search.
+        with patch.object(searching, "finish", side_effect=KeyboardInterrupt):
+            try:
+                resume(killed, task=task)
+            except KeyboardInterrupt:
+                same = newest(killed) == newest(plain)
+        pa.search(space, task, method, out=folder / "two", repeats=2, compute=CPU, **more)
         both = [told(folder / "two" / f"seed-{k}") for k in (0, 1)]
     print(f"{name} on {at}: {time.monotonic() - began:.1f} s", file=sys.stderr)
     return f"{name} on {at}", {"one": found, "resumed is equal": same, "two": both}
@@ -253,7 +253,7 @@ def after() -> dict[str, Any]:
             ("darts", "darts", Darts(**LEARNS)),
             ("parsec", "module", Parsec(**LEARNS, samples=2)),
         ):
-            run = pa.search(SPACES[at](), task, method, out=Path(where) / f"{name}-{at}", device="cpu")
+            run = pa.search(SPACES[at](), task, method, out=Path(where) / f"{name}-{at}", compute=CPU)
             said = run.ensemble(members=4)(task.select.x)
             found[f"ensemble {name} {at}"] = [said.log_probs.tolist(), said.mutual_information.tolist()]
     return found
@@ -270,7 +270,7 @@ def record() -> dict[str, Any]:
 
 def differences(old: Any, new: Any, at: str = "") -> Iterator[str]:
     if isinstance(old, dict) and isinstance(new, dict):
-        named = {RENAMED.get(key, key): value for key, value in old.items()}
+        named = {RENAMED.get(key, key): value for key, value in old.items() if key != "selected_depth"}
         for key in sorted(named.keys() | new.keys()):
             if key not in named or key not in new:
                 yield f"{at}/{key}: only in {'the new' if key in new else 'the old'}"

@@ -10,6 +10,7 @@ from polyarch.version import __version__
 if TYPE_CHECKING:
     from polyarch import (
         blackbox,
+        callbacks,
         data,
         diagnostics,
         distributions,
@@ -21,21 +22,29 @@ if TYPE_CHECKING:
         uncertainty,
     )
     from polyarch.architecture import Architecture, Decision
+    from polyarch.callbacks import Callback
     from polyarch.errors import PolyarchError
+    from polyarch.runs.options import Compute, Start
     from polyarch.runs.run import Run, open_best, open_run
-    from polyarch.runs.search import search
+    from polyarch.runs.search import resume, search
+    from polyarch.runs.table_truth import TableTruth
     from polyarch.spaces.choice import Choice
     from polyarch.spaces.module import ModuleSpace
 
 __all__ = [
     "Architecture",
+    "Callback",
     "Choice",
+    "Compute",
     "Decision",
     "ModuleSpace",
     "PolyarchError",
     "Run",
+    "Start",
+    "TableTruth",
     "__version__",
     "blackbox",
+    "callbacks",
     "data",
     "diagnostics",
     "distributions",
@@ -43,6 +52,7 @@ __all__ = [
     "open_best",
     "open_run",
     "ranking",
+    "resume",
     "scores",
     "search",
     "spaces",
@@ -52,13 +62,18 @@ __all__ = [
 
 _HOMES = {
     "Architecture": "polyarch.architecture",
+    "Callback": "polyarch.callbacks",
     "Choice": "polyarch.spaces.choice",
+    "Compute": "polyarch.runs.options",
     "Decision": "polyarch.architecture",
     "ModuleSpace": "polyarch.spaces.module",
     "PolyarchError": "polyarch.errors",
     "Run": "polyarch.runs.run",
+    "Start": "polyarch.runs.options",
+    "TableTruth": "polyarch.runs.table_truth",
     "open_best": "polyarch.runs.run",
     "open_run": "polyarch.runs.run",
+    "resume": "polyarch.runs.search",
     "search": "polyarch.runs.search",
 }
 

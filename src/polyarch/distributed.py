@@ -30,6 +30,15 @@ def barrier() -> None:
         dist.barrier()
 
 
+def from_first_rank(decision: bool, device: torch.device) -> bool:
+    """What rank 0 decided, on every rank; waits for it. `device` is where the ranks compute."""
+    if size() == 1:
+        return decision
+    said = torch.tensor([decision], dtype=torch.int32, device=device)
+    dist.broadcast(said, 0)
+    return bool(said.item())
+
+
 def mean(values: Tensor) -> Tensor:
     """Mean over the last axis and all ranks; see the module's convention for its gradient."""
     local = values.mean(-1)

@@ -4,6 +4,8 @@ import pytest
 from commandline import TINY, cli
 
 import polyarch as pa
+from polyarch.callbacks import Checkpoints
+from polyarch.testing.callbacks import InterruptAfter
 
 
 @pytest.fixture(scope="session")
@@ -24,19 +26,14 @@ def own_copy(finished, tmp_path):
 def interrupted_once(tmp_path_factory):
     folder = tmp_path_factory.mktemp("interrupted") / "run"
 
-    def stop(line):
-        if line["epoch"] == 4:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
         pa.search(
             pa.spaces.ResidualDepth(max_depth=2, width=4),
             pa.data.load("spirals", points=60, test_points=40, select=0.3),
             pa.methods.VariationalDepth(epochs=6, batch_size=20),
             out=folder,
-            device="cpu",
-            checkpoint_seconds=0,
-            watch=stop,
+            compute=pa.Compute("cpu"),
+            callbacks=[Checkpoints(seconds=0), InterruptAfter(4)],
         )
     return folder
 

@@ -127,10 +127,10 @@ def test_images_that_are_broken_or_differ(tmp_path, out):
         (("--seed", "-1"), "seed must be 0 or more"),
         (("--repeats", "0"), "repeats must be 1 or more"),
         (("--device", "tpu"), "device must be auto, cpu or cuda"),
-        (("--method", "fixed-depth", "--set", "depth=30"), "deeper than max_depth=20"),
-        (("--baselines", "1,x"), "write depths as whole numbers"),
-        (("--baselines", "-1"), "write depths as whole numbers"),
-        (("--baselines", "1,30"), "deeper than max_depth=20"),
+        (("--method", "fixed-depth", "--set", "depth=30"), "depth=30 is beyond depth=20, the last of this space"),
+        (("--baselines", "1,x"), ("'x' is no depth of this space", "write some of 0, 1, 2")),
+        (("--baselines", "-1"), "'-1' is no depth of this space"),
+        (("--baselines", "1,30"), "'30' is no depth of this space"),
     ],
 )
 def test_names_and_values(out, arguments, says):

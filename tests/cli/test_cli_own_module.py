@@ -61,7 +61,7 @@ SCRIPT = (
 if __name__ == "__main__":
     task = pa.data.load("tiny.npz", select=0.3)
     method = pa.methods.Parsec(epochs=1, samples=2, batch_size=32)
-    run = pa.search(pa.ModuleSpace(Network), task, method, out="scripted", device="cpu")
+    run = pa.search(pa.ModuleSpace(Network), task, method, out="scripted", compute=pa.Compute("cpu"))
     print(run.model(run.space.parse("layer=normed,act=tanh"))(task.test.x).sum().item())
 """
 )

@@ -25,7 +25,7 @@ def test_search_prints_one_object_and_progress_elsewhere(tmp_path):
     assert said.err.startswith("search: epoch 1/6")
     assert (found["run"], found["space"], found["seed"]) == (str(tmp_path / "run"), "depth", 3)
     assert found["method"] == "variational-depth"
-    assert found["architecture"] == f"depth={found['selected_depth']}"
+    assert found["architecture"] == f"depth={found['selected']['depth']}"
     assert list(found["distribution"]["probs"]) == ["depth"]
     assert sum(found["distribution"]["probs"]["depth"]) == pytest.approx(1)
     for split in ("select", "test", "test_ensemble"):
@@ -138,7 +138,7 @@ def test_repeats(tmp_path, finished):
 
 def test_baselines_are_trained_beneath_the_run(tmp_path):
     out = tmp_path / "run"
-    assert cli("search", *TINY, "--baselines", "0,2", "--out", out, "--json").json["selected_depth"] in (0, 1, 2)
+    assert cli("search", *TINY, "--baselines", "0,2", "--out", out, "--json").json["selected"]["depth"] in "012"
     for depth in (0, 2):
         found = cli("show", out / "baselines" / f"depth-{depth}", "--json").json
         assert found["architecture"] == f"depth={depth}"
@@ -169,7 +169,7 @@ def test_own_space_and_method(tmp_path):
     found = cli("search", *toy, *data, "--set", "epochs=5", "--set", "noise=0.1", "--out", out, "--json").json
     assert found["space"] == "polyarch.testing.toy:Lines"
     assert list(found["distribution"]["probs"]) == ["slope", "shift"]
-    assert "selected_depth" not in found
+    assert found["architecture"] == ",".join(f"{name}={option}" for name, option in found["selected"].items())
     assert {"rmse", "log_likelihood"} <= set(found["metrics"]["test"])
     rows = cli("predict", out, "--inputs", tmp_path / "line.npz", "--json").json["predictions"]
     mean = pa.open_run(out).ensemble().output(torch.from_numpy(x).float()).squeeze(-1)
@@ -177,7 +177,7 @@ def test_own_space_and_method(tmp_path):
     np.savez(tmp_path / "other.npz", x=x + 1, y=x[:, 0])
     assert cli("evaluate", out, "--data", tmp_path / "other.npz", "--json").json["metrics"]["selected"]["rmse"] > 0
     assert cli("search", "--resume", *toy, *data, "--out", out).code == 0
-    refused("search", *toy, *data, "--baselines", "1", "--out", tmp_path / "no", says="space 'depth', not of 'lines'")
+    refused("search", *toy, *data, "--baselines", "1", "--out", tmp_path / "no", says="'lines' is none; leave it out")
     refused("search", "--space", "polyarch.testing.toy:Lines", *data, "--out", tmp_path / "no", says="nested")
     assert not (tmp_path / "no").exists()
 

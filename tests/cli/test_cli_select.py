@@ -26,7 +26,7 @@ def from_memory(tmp_path):
     x = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
     task = pa.data.load((x, (x[:, 0] > 0).astype(np.int64)), test=0)
     space, method = pa.spaces.ResidualDepth(max_depth=3, width=4), pa.methods.VariationalDepth(epochs=2)
-    return pa.search(space, task, method, out=tmp_path / "memory", device="cpu").folder
+    return pa.search(space, task, method, out=tmp_path / "memory", compute=pa.Compute("cpu")).folder
 
 
 @pytest.mark.parametrize("by", ["synflow", "snip", "grasp", "parameters", "macs"])

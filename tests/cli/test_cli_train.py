@@ -82,7 +82,7 @@ def test_what_a_search_selected(tmp_path, searched):
     assert found["method"] == "standalone"
     assert run.config.space == source.config.space
     assert run.config.data == source.config.data
-    assert run.config.inherit == ""
+    assert run.config.weights_from == ""
     assert settings(out) == vars(pa.methods.Standalone(architecture=str(source.architecture), epochs=1))
     space = source.config.make_space().evaluated()
     expected = space.build(source.architecture, run.config.shape())
@@ -111,7 +111,7 @@ def test_inherited_weights(tmp_path, searched):
     still = ("--set", "epochs=1", "--set", "rate=1e-30", "--set", "weight_decay=0")
     assert cli("train", searched, "--inherit", *still, "--out", out).code == 0
     source, run = open_run(searched), open_run(out)
-    assert run.config.inherit == str(searched)
+    assert run.config.weights_from == str(searched)
     assert settings(out)["network"] == "search"
     expected = dict(source.model().named_parameters())
     assert dict(run.model().named_parameters()).keys() == expected.keys()
@@ -149,16 +149,19 @@ def test_a_published_recipe(tmp_path, images):
 
 KILLED = """
 import os, signal
+from polyarch.callbacks import Callback, Checkpoints
 from polyarch.cli.main import run
 from polyarch.runs import search as searching
 
 begin = searching.search
 
-def at_every_epoch(*arguments, watch, **settings):
-    def kill(line):
-        if line["epoch"] == 2:
+class Kill(Callback):
+    def on_evaluation(self, evaluation):
+        if evaluation.metrics["epoch"] == 3:
             os.kill(os.getpid(), signal.SIGKILL)
-    return begin(*arguments, checkpoint_seconds=0, watch=kill, **settings)
+
+def at_every_epoch(*arguments, callbacks, **settings):
+    return begin(*arguments, callbacks=[Checkpoints(seconds=0), Kill()], **settings)
 
 searching.search = at_every_epoch
 run()

@@ -8,8 +8,10 @@ from commandline import TINY, assert_same_run, cli, files, refused
 
 import polyarch as pa
 from polyarch import catalogue
+from polyarch.callbacks import Checkpoints
 from polyarch.runs.run import read_history
 from polyarch.tables import convert
+from polyarch.testing.callbacks import InterruptAfter
 
 TEXTS = [f"depth={depth}" for depth in range(3)]
 NUMBERS = {"depth=0": 61.5, "depth=1": 93.25, "depth=2": 88.0}
@@ -92,20 +94,14 @@ def test_resume_finds_the_table_again_and_takes_no_other(tmp_path, monkeypatch, 
     whole, torn = tmp_path / "whole", tmp_path / "torn"
     assert cli("search", *TINY, "--table", "depths", "--out", whole).code == 0
 
-    def stop(line):
-        if line["epoch"] == 4:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
         pa.search(
             pa.spaces.ResidualDepth(max_depth=2, width=4),
             pa.data.load("spirals", points=60, test_points=40, select=0.3),
             pa.methods.VariationalDepth(epochs=6, batch_size=20),
             out=torn,
-            table="depths",
-            device="cpu",
-            checkpoint_seconds=0,
-            watch=stop,
+            compute=pa.Compute("cpu"),
+            callbacks=[pa.TableTruth("depths"), Checkpoints(seconds=0), InterruptAfter(4)],
         )
     before = files(torn)
     for flags, says in (

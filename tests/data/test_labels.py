@@ -88,7 +88,11 @@ def test_turns():
 
 @pytest.mark.parametrize(
     ("count", "says"),
-    [(2, "labels=2 is below the 3 classes"), (-1, "labels is -1; it must be at least 0"), (68, "none of the 68 training examples")],
+    [
+        (2, "labels=2 is below the 3 classes"),
+        (-1, "labels is -1; it must be at least 0"),
+        (68, "none of the 68 training examples"),
+    ],
 )
 def test_counts_that_make_no_sense(fails, path, count, says):
     fails(path, says, select=0, test=0, labels=count)

@@ -61,7 +61,7 @@ def test_belief_becomes_the_enumerated_posterior(skeletons, tmp_path):
     method = import_module("method").SampledElbo(
         epochs=600, evaluate_every=300, stopping={"split": "never"}, weights={"lr": 1.0}, samples=16
     )
-    run = pa.search(space, task, method, out=tmp_path / "run", device="cpu")
+    run = pa.search(space, task, method, out=tmp_path / "run", compute=pa.Compute("cpu"))
     x, y = task.standardise(task.train.x), task.train.y
     problem = Problem(space, run.supernet(), task.likelihood, uniform(space.decisions), {"train": Split(x, y)})
     posterior = log_likelihoods(problem, x[None], y[None]).sum(-1)[0].softmax(0)

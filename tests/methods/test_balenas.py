@@ -12,7 +12,7 @@ from polyarch.methods.balenas import Balenas
 from polyarch.methods.darts import Darts
 from polyarch.testing import check_method
 from polyarch.testing.methods import check_capture
-from polyarch.training.rehearsal import prepare, standardised
+from polyarch.training.dry_run import prepare, standardised
 
 CELLS = pa.spaces.NasBench201(channels=2, cells=1)
 RAGGED = pa.spaces.NasBench1Shot1(sub_space=1, channels=4, cells=3)

@@ -19,9 +19,9 @@ from polyarch.methods import Darts, Drnas, Gdas
 from polyarch.spaces import ModuleSpace
 from polyarch.streams import Streams
 from polyarch.training.augment import Augment
+from polyarch.training.dry_run import one_step
 from polyarch.training.hypergradients import mixed_product
 from polyarch.training.loop import Batches, Loop, Progress
-from polyarch.training.rehearsal import one_step
 from polyarch.trees import tree_map
 
 CELLS = pa.spaces.NasBench201(channels=2, cells=1)
@@ -476,14 +476,16 @@ def test_what_a_prior_adds(vectors, settings, share):
 @pytest.mark.parametrize("kind", [Darts, Gdas, Drnas])
 def test_a_peaked_prior_pulls_belief(tmp_path, images, kind):
     prior = Categorical(CELLS.decisions, torch.tensor([0.0, 0.0, 0.0, 300.0, 0.0]).repeat(6, 1))
-    run = pa.search(CELLS, images, kind(epochs=3, batch_size=8, arch={"lr": 0.1}), out=tmp_path / "run", prior=prior)
+    run = pa.search(
+        CELLS, images, kind(epochs=3, batch_size=8, arch={"lr": 0.1}), out=tmp_path / "run", start=pa.Start(prior=prior)
+    )
     assert run.architecture.choices == (3,) * 6, "one of 15,625"
 
 
 def test_no_prior_where_architectures_are_read_out(tmp_path, images):
     space = pa.spaces.Darts(channels=2, layers=3)
     with pytest.raises(PolyarchError, match="leave the prior uniform, or use parsec") as error:
-        pa.search(space, images, Darts(), out=tmp_path / "run", prior="exponential")
+        pa.search(space, images, Darts(), out=tmp_path / "run", start=pa.Start(prior="exponential"))
     assert "\n" not in str(error.value)
     assert not (tmp_path / "run").exists()
 

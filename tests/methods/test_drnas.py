@@ -13,7 +13,7 @@ from polyarch.methods.bilevel import open_logits
 from polyarch.methods.drnas import concentration
 from polyarch.spaces import ModuleSpace
 from polyarch.testing import check_method
-from polyarch.training.rehearsal import prepare, standardised
+from polyarch.training.dry_run import prepare, standardised
 
 CELLS = pa.spaces.NasBench201(channels=2, cells=1)
 

@@ -15,10 +15,12 @@ import polyarch as pa
 from polyarch import PolyarchError
 from polyarch.catalogue import METHODS, find
 from polyarch.methods import SemiSupervised
+from polyarch.runs import search as searching
 from polyarch.runs.run import read_history
 from polyarch.runs.search import resume
 from polyarch.settings import make, settings_of, updated
 from polyarch.spaces import ModuleSpace
+from polyarch.testing.callbacks import InterruptAfter
 from polyarch.testing.methods import check_capture, check_groups, run_plain
 from polyarch.training import checkpoints
 
@@ -125,36 +127,30 @@ def test_capture(case, task):
     check_capture(*case, task)
 
 
-def after(evaluations):
-    """Watches a search and interrupts it after so many evaluations: what comes after them takes longer than they do."""
-    lines = iter(range(evaluations - 1))
-
-    def watch(_):
-        if next(lines, None) is None:
-            raise KeyboardInterrupt
-
-    return watch
-
-
-def test_resume(folder, task):
+def test_resume(folder, task, monkeypatch):
     """To the last bit: weights, belief, momenta and streams of chance."""
-    history = timeless(folder / "plain")
+
+    def interrupt(*_):  # what a search does at its end takes longer than such a search
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(searching, "finish", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        resume(folder / "killed", task=task, checkpoint_seconds=0, watch=after(len(history) - 1))
-    assert timeless(folder / "killed") == history
+        resume(folder / "killed", task=task)
+    assert timeless(folder / "killed") == timeless(folder / "plain")
     (plain, numbers), (resumed, again) = (newest(folder / run) for run in ("plain", "killed"))
     assert numbers["progress"] == again["progress"]
     assert plain.keys() == resumed.keys()
     assert [name for name, value in plain.items() if not torch.equal(value, resumed[name])] == []
 
 
-def test_init_from(case, folder, task):
+def test_belief_from(case, folder, task):
     """Belief that stands still shows where it began, to the last bit."""
     method, space = case
     out, source = folder / "again", folder / "plain"
-    told = {"seed": 2, "init_from": source, "device": "cpu"}
+    told = {"seed": 2, "callbacks": [InterruptAfter(1)]}
+    told |= {"start": pa.Start(belief_from=source), "compute": pa.Compute("cpu")}
     with pytest.raises(KeyboardInterrupt):
-        pa.search(space, task, having(method, STILL), out=out, **told, watch=after(1))
+        pa.search(space, task, having(method, STILL), out=out, **told)
     first, *_, last = read_history(source)
     learns = "arch.lr" in settings_of(type(method))  # some methods only train the weights that all share
     assert (first["probs"] != last["probs"]) == learns, "belief must move where it is learnt"

@@ -11,7 +11,7 @@ from polyarch.methods import Gdas
 from polyarch.spaces import ModuleSpace
 from polyarch.streams import Streams
 from polyarch.testing import check_method
-from polyarch.training.rehearsal import prepare, standardised
+from polyarch.training.dry_run import prepare, standardised
 
 CELLS = pa.spaces.NasBench201(channels=2, cells=1)
 

@@ -12,7 +12,7 @@ from polyarch.core import gradients
 from polyarch.methods import OneShot
 from polyarch.spaces.views import Dense
 from polyarch.testing import check_method
-from polyarch.training.rehearsal import prepare, standardised
+from polyarch.training.dry_run import prepare, standardised
 
 CELLS = pa.spaces.NasBench201(channels=2, cells=1)
 PLAIN = {"batch_size": 8, "weights": {"lr": 0.1, "momentum": 0.0, "weight_decay": 0.0, "grad_clip": 0.0}}
@@ -185,7 +185,9 @@ def test_contract(tmp_path, images, settings, ranks):
 
 
 def test_belief_stays_the_prior(tmp_path, images):
-    run = pa.search(CELLS, images, OneShot(epochs=1, batch_size=8), out=tmp_path / "run", prior="exponential(0.5)")
+    run = pa.search(
+        CELLS, images, OneShot(epochs=1, batch_size=8), out=tmp_path / "run", start=pa.Start(prior="exponential(0.5)")
+    )
     expected = torch.tensor([0.5**k for k in range(5)])
     for probs in run.distribution.probs().values():
         assert torch.allclose(probs, expected / expected.sum())

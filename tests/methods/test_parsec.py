@@ -19,8 +19,8 @@ from polyarch.methods.parsec import effective_samples, importance_weights
 from polyarch.streams import Streams
 from polyarch.testing import check_method
 from polyarch.testing.toy import Lines, every_choice, log_likelihoods, toy_task
+from polyarch.training.dry_run import prepare, standardised
 from polyarch.training.loop import Batches, Loop, Progress
-from polyarch.training.rehearsal import prepare, standardised
 
 CELLS = pa.spaces.NasBench201(channels=2, cells=1)
 

@@ -8,6 +8,7 @@ import torch
 
 import polyarch as pa
 from polyarch import PolyarchError
+from polyarch.callbacks import Callback, Checkpoints
 from polyarch.core import Stage
 from polyarch.methods import Balenas, Darts, Drnas, Gdas
 from polyarch.methods.pdarts import PAPER, Progressive, ProgressiveStage, survivors
@@ -17,7 +18,7 @@ from polyarch.spaces.choice import Dropout, choice_points, uniform
 from polyarch.spaces.darts import EDGES, SKIP_DROPOUT
 from polyarch.spaces.views import Soft
 from polyarch.testing import check_method
-from polyarch.training.rehearsal import prepare, standardised
+from polyarch.training.dry_run import prepare, standardised
 
 SPACE = pa.spaces.Darts(channels=2, layers=8)
 STAGES = ((3, 8, 0.1), (4, 5, 0.4), (5, 3, 0.7))
@@ -271,17 +272,21 @@ def test_resumed_in_a_later_stage(tmp_path, images):
     """Interrupted in the first and again in the second, it ends as if it had not been."""
     plain = pa.search(FEW, images, Darts(**SHORTER), out=tmp_path / "plain")
 
-    def interrupt(line):
-        if line["stage"] == stage:
-            raise KeyboardInterrupt
+    class InterruptIn(Callback):
+        """At the second evaluation of a stage, when the first is saved."""
 
-    stage = 0
+        def __init__(self, stage):
+            self.stage = stage
+
+        def on_evaluation(self, evaluation):
+            if (evaluation.metrics["stage"], evaluation.metrics["epoch"]) == (self.stage, 2):
+                raise KeyboardInterrupt
+
+    callbacks = [Checkpoints(seconds=0), InterruptIn(0)]
     with pytest.raises(KeyboardInterrupt):
-        pa.search(FEW, images, Darts(**SHORTER), out=tmp_path / "run", checkpoint_seconds=0, watch=interrupt)
-    stage = 1
+        pa.search(FEW, images, Darts(**SHORTER), out=tmp_path / "run", callbacks=callbacks)
     with pytest.raises(KeyboardInterrupt):
-        resume(tmp_path / "run", task=images, checkpoint_seconds=0, watch=interrupt)
-    stage = None
+        resume(tmp_path / "run", task=images, callbacks=[Checkpoints(seconds=0), InterruptIn(1)])
     resumed = resume(tmp_path / "run", task=images)
     assert [{**line, "seconds": 0} for line in plain.history()] == [
         {**line, "seconds": 0} for line in resumed.history()
@@ -298,5 +303,5 @@ def test_belief_goes_from_stages_to_stages_alone(tmp_path, images):
         pa.search(FEW, images, method, out=tmp_path / name)
     for source, method in (("plain", staged), ("staged", plain)):
         with pytest.raises(PolyarchError, match="searched in other stages"):
-            pa.search(FEW, images, method, out=tmp_path / "run", init_from=tmp_path / source)
+            pa.search(FEW, images, method, out=tmp_path / "run", start=pa.Start(belief_from=tmp_path / source))
         assert not (tmp_path / "run").exists()

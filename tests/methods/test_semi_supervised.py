@@ -19,7 +19,7 @@ from polyarch.streams import Streams
 from polyarch.testing import check_method
 from polyarch.testing.toy import Lines
 from polyarch.training import checkpoints
-from polyarch.training.rehearsal import prepare, standardised
+from polyarch.training.dry_run import prepare, standardised
 
 SMALL = {"stages": 2, "nodes": 3, "channels": 2}
 LISTED = Wiring(**SMALL, listed=3)
@@ -165,7 +165,7 @@ def test_the_weight_rises_for_half_of_all_steps():
 
 def test_a_run_counts_its_steps(tmp_path, images):
     method = SemiSupervised(epochs=3, batch_size=16)
-    pa.search(LISTED, images, method, out=tmp_path / "run", device="cpu")
+    pa.search(LISTED, images, method, out=tmp_path / "run", compute=pa.Compute("cpu"))
     told = [line["step"]["consistency_weight"] for line in read_history(tmp_path / "run")]
     rising = [20 * np.exp(-5 * (1 - min(1, step / 4.5)) ** 2) for step in range(9)]  # 24 // 8 steps per epoch
     assert told == pytest.approx(np.reshape(rising, (3, 3)).mean(1), rel=1e-5)
@@ -236,20 +236,20 @@ def test_hidden_labels_change_nothing(tmp_path, images, method):
     other, changed = with_other_hidden_labels(x, y)
     assert changed >= 12
     for name, task in (("one", images), ("other", other)):
-        pa.search(LISTED, task, method, out=tmp_path / name, device="cpu")
+        pa.search(LISTED, task, method, out=tmp_path / name, compute=pa.Compute("cpu"))
     assert_same(tmp_path / "one", tmp_path / "other")
 
 
 def test_other_methods_learn_from_the_labelled_alone(tmp_path, images):
     method = StochasticArchitectures(**QUICK)
     few = replace(images, splits={name: images.splits[name] for name in ("train", "select")})
-    pa.search(LISTED, images, method, out=tmp_path / "labels", device="cpu")
-    pa.search(LISTED, few, method, out=tmp_path / "few", device="cpu")
+    pa.search(LISTED, images, method, out=tmp_path / "labels", compute=pa.Compute("cpu"))
+    pa.search(LISTED, few, method, out=tmp_path / "few", compute=pa.Compute("cpu"))
     assert_same(tmp_path / "labels", tmp_path / "few")
 
 
 def test_a_run_finds_its_labels_again(tmp_path, images):
-    run = pa.search(LISTED, images, SemiSupervised(**QUICK), out=tmp_path / "run", device="cpu")
+    run = pa.search(LISTED, images, SemiSupervised(**QUICK), out=tmp_path / "run", compute=pa.Compute("cpu"))
     assert run.config.data["source"]["settings"]["labels"] == 12
     assert run.config.data["examples"] == {"train": 12, "select": 12, "unlabelled": 24}
     found = pa.open_run(tmp_path / "run").task().splits
@@ -262,7 +262,7 @@ def test_few_labels_and_many_examples_teach_digits(tmp_path):
     task = pa.data.load("digits", labels=100)
     space = Wiring(stages=2, nodes=2, channels=8, listed=3)
     method = SemiSupervised(epochs=4, batch_size=64, augment={"crop": 1})
-    run = pa.search(space, task, method, out=tmp_path / "run", device="cpu")
+    run = pa.search(space, task, method, out=tmp_path / "run", compute=pa.Compute("cpu"))
     assert run.result["metrics"]["test"]["accuracy"] > 0.4  # guessing is 0.1; 0.59 was seen
 
 
@@ -272,7 +272,9 @@ def test_few_labels_and_many_examples_teach_digits(tmp_path):
 
 def test_refused(tmp_path, images):
     with pytest.raises(PolyarchError, match=r"needs examples without a label; .* --set labels=N"):
-        pa.search(LISTED, images.resplit(labels=0), SemiSupervised(**QUICK), out=tmp_path / "run", device="cpu")
+        pa.search(
+            LISTED, images.resplit(labels=0), SemiSupervised(**QUICK), out=tmp_path / "run", compute=pa.Compute("cpu")
+        )
     assert not (tmp_path / "run").exists()
     with pytest.raises(PolyarchError, match="'lines' run no batch of several; semi-supervised needs another space"):
         prepare(SemiSupervised(**QUICK), Lines(), images, standardised(images), 1)

@@ -18,9 +18,10 @@ from polyarch.spaces.choice import DropPath
 from polyarch.spaces.darts import Darts
 from polyarch.streams import Streams
 from polyarch.testing import check_method
+from polyarch.testing.callbacks import InterruptAfter
 from polyarch.training import checkpoints
+from polyarch.training.dry_run import prepare, standardised
 from polyarch.training.loop import Loop, Progress
-from polyarch.training.rehearsal import prepare, standardised
 
 CELLS = pa.spaces.NasBench201(channels=2, cells=1)
 CELL = "|nor_conv_3x3~0|+|nor_conv_3x3~0|avg_pool_3x3~1|+|skip_connect~0|nor_conv_1x1~1|none~2|"
@@ -278,7 +279,15 @@ def test_training_starts_at_the_network_that_the_search_gives(tmp_path, images, 
     """The selected one, whose statistics the run keeps, and another, whose are measured anew."""
     for k, architecture in enumerate((searched.architecture, CELLS.parse(CELL))):
         method = Still(architecture=str(architecture), network="search", epochs=1)
-        runs = pa.search(CELLS, images, method, out=tmp_path / str(k), repeats=2, inherit=searched.folder, device="cpu")
+        runs = pa.search(
+            CELLS,
+            images,
+            method,
+            out=tmp_path / str(k),
+            repeats=2,
+            start=pa.Start(weights_from=searched.folder),
+            compute=pa.Compute("cpu"),
+        )
         expected = searched.model(architecture)
         for run in runs:
             own = run.model().state_dict()
@@ -291,29 +300,35 @@ def test_training_starts_at_the_network_that_the_search_gives(tmp_path, images, 
 
 def test_inherited_weights_are_trained_further(tmp_path, images, searched):
     method = Standalone(architecture=str(searched.architecture), network="search", epochs=1, weights={"lr": 1e-3})
-    run = pa.search(CELLS, images, method, out=tmp_path / "run", inherit=searched.folder)
+    run = pa.search(CELLS, images, method, out=tmp_path / "run", start=pa.Start(weights_from=searched.folder))
     before, after = (r.model().state_dict()["1.head.weight"] for r in (searched, run))
     assert 0 < (after - before).abs().max() < 0.05
 
 
 def test_a_trained_network_is_trained_further(tmp_path, images):
     """Of a run that trained one network, in the form that it has there."""
-    first = pa.search(CELLS, images, Standalone(architecture=CELL, epochs=1), out=tmp_path / "first", device="cpu")
+    first = pa.search(
+        CELLS, images, Standalone(architecture=CELL, epochs=1), out=tmp_path / "first", compute=pa.Compute("cpu")
+    )
     still = Still(architecture=CELL, epochs=1)
-    again = pa.search(CELLS, images, still, out=tmp_path / "again", inherit=first.folder, device="cpu")
+    again = pa.search(
+        CELLS,
+        images,
+        still,
+        out=tmp_path / "again",
+        start=pa.Start(weights_from=first.folder),
+        compute=pa.Compute("cpu"),
+    )
     for name, value in first.model().state_dict().items():
         assert torch.equal(again.model().state_dict()[name], value), name
 
 
 def test_killed_before_the_first_checkpoint_it_inherits_again(tmp_path, images, searched):
-    def interrupt(_):
-        raise KeyboardInterrupt
-
     method = Standalone(architecture=str(searched.architecture), network="search", epochs=2, batch_size=8)
-    settings = {"inherit": searched.folder, "seed": 3}
+    settings = {"start": pa.Start(weights_from=searched.folder), "seed": 3}
     whole = pa.search(CELLS, images, method, out=tmp_path / "whole", **settings)
     with pytest.raises(KeyboardInterrupt):
-        pa.search(CELLS, images, method, out=tmp_path / "torn", watch=interrupt, **settings)
+        pa.search(CELLS, images, method, out=tmp_path / "torn", callbacks=[InterruptAfter(0)], **settings)
     assert not list((tmp_path / "torn").glob("checkpoint-*"))
     torn = resume(tmp_path / "torn")
     (ours, _), (theirs, _) = (checkpoints.load(run.folder / WEIGHTS) for run in (torn, whole))
@@ -338,7 +353,7 @@ def test_weights_that_do_not_fit(tmp_path, images, searched):
         (CELLS, images, fits, tmp_path / "absent", "holds no run"),
     ):
         with pytest.raises(PolyarchError, match=says) as caught:
-            pa.search(space, task, method, out=tmp_path / "run", inherit=folder)
+            pa.search(space, task, method, out=tmp_path / "run", start=pa.Start(weights_from=folder))
         assert "\n" not in str(caught.value)
         assert not (tmp_path / "run").exists()
 

@@ -9,7 +9,7 @@ from polyarch.core import Batch
 from polyarch.methods import StochasticArchitectures
 from polyarch.spaces import Dense, PerExample, Wiring
 from polyarch.testing import check_method
-from polyarch.training.rehearsal import prepare, standardised
+from polyarch.training.dry_run import prepare, standardised
 
 SMALL = {"stages": 2, "nodes": 3, "channels": 2}
 QUICK = {"epochs": 2, "batch_size": 8}

@@ -19,7 +19,7 @@ from polyarch.methods.variational_depth import (
 )
 from polyarch.streams import Streams
 from polyarch.testing import check_distribution, check_method
-from polyarch.training.rehearsal import prepare, standardised
+from polyarch.training.dry_run import prepare, standardised
 
 SPACE = pa.spaces.ResidualDepth(max_depth=6, width=8)
 
@@ -183,7 +183,7 @@ def test_fixed_depth_is_variational_depth_with_all_mass_on_one_depth(tmp_path, s
 
 
 def test_fixed_depth_refuses_a_depth_beyond_the_space(tmp_path, spirals):
-    with pytest.raises(PolyarchError, match="raise max_depth"):
+    with pytest.raises(PolyarchError, match="depth=7 is beyond depth=6"):
         pa.search(SPACE, spirals, FixedDepth(depth=7), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -27,7 +27,7 @@ class Made:
 
 
 def made(folder, space, task, method, **settings) -> Made:
-    found = pa.search(space, task, method, out=folder, device="cpu", **settings)
+    found = pa.search(space, task, method, out=folder, compute=pa.Compute("cpu"), **settings)
     return Made(found if isinstance(found, list) else [found], task, folder)
 
 

@@ -117,12 +117,17 @@ def test_what_a_search_was_given_is_given_again(tmp_path, cell_search):
     run = cell_search.runs[0]
     assert "--table" not in words.search_command(run, tmp_path / "out")
     run = rewritten(run, tmp_path / "run", list)
-    replace(run.config, table="/tables/my table.npz", column="acc[3]", init_from="/runs/small").write(run.folder)
+    replace(run.config, table="/tables/my table.npz", column="acc[3]", belief_from="/runs/small").write(run.folder)
     command = shlex.split(words.search_command(Run(run.folder), tmp_path / "out").replace("\\\n", ""))
-    for option, value in (("--table", "/tables/my table.npz"), ("--column", "acc[3]"), ("--init-from", "/runs/small")):
+    for option, value in (
+        ("--table", "/tables/my table.npz"),
+        ("--column", "acc[3]"),
+        ("--belief-from", "/runs/small"),
+    ):
         assert command[command.index(option) + 1] == value
     call = words.search_call(Run(run.folder), tmp_path / "out")
-    assert "init_from='/runs/small', table='/tables/my table.npz', column='acc[3]'" in call
+    assert "start=pa.Start(prior='uniform', belief_from='/runs/small')" in call
+    assert "callbacks=[pa.TableTruth('/tables/my table.npz', 'acc[3]')]" in call
 
 
 def test_the_same_run_gives_the_same_page(spirals):
@@ -152,7 +157,7 @@ def test_a_fixed_depth_leaves_out_what_says_nothing(spirals_fixed):
 def test_one_architecture_speaks_for_itself_or_by_its_draws_of_dropout(images, tmp_path, dropout):
     space = pa.spaces.Wiring(wirings="residual", stages=1, nodes=2, channels=4, dropout=dropout)
     method = pa.methods.StochasticArchitectures(epochs=1, batch_size=8)
-    run = pa.search(space, images, method, out=tmp_path / "run", device="cpu")
+    run = pa.search(space, images, method, out=tmp_path / "run", compute=pa.Compute("cpu"))
     text = read(write_report(run, images))
     assert "One network of the space wiring, trained alone." in text
     assert "This network" in text
@@ -178,7 +183,7 @@ def test_repeats(repeats, spirals_fixed):
 
 def test_repeats_of_a_fixed_depth_and_as_one_baseline(tmp_path, spirals):
     space, method = pa.spaces.ResidualDepth(max_depth=2, width=8), pa.methods.FixedDepth(epochs=2)
-    runs = pa.search(space, spirals.task, method, out=tmp_path / "run", repeats=2, device="cpu")
+    runs = pa.search(space, spirals.task, method, out=tmp_path / "run", repeats=2, compute=pa.Compute("cpu"))
     text = read(write_summary_report(tmp_path, runs, spirals.task))
     assert sections(text) == ["table", "seeds", "curves", "calibration", "maps", "made"]
     text = read(write_report(spirals.run, spirals.task, baselines=runs))
@@ -208,14 +213,16 @@ def test_numbers_to_predict(regression):
 
 def test_a_space_that_is_not_depth(tmp_path):
     task = toy_task(tmp_path / "data")
-    run = pa.search(Lines(), task, EnumeratedElbo(epochs=3), out=tmp_path / "run", device="cpu")
+    run = pa.search(Lines(), task, EnumeratedElbo(epochs=3), out=tmp_path / "run", compute=pa.Compute("cpu"))
     text = read(write_report(run, task))
     assert sections(text) == ["architecture", "belief", "course", "trajectory", "curves", "made"]
     assert "The search selects slope=" in text
     assert "depth" not in text.replace(str(tmp_path), "").lower()
     for option in ("slope", "shift", "-1.0", "0.5"):
         assert f">{option}</text>" in text
-    runs = pa.search(Lines(), task, EnumeratedElbo(epochs=3), out=tmp_path / "two", repeats=2, device="cpu")
+    runs = pa.search(
+        Lines(), task, EnumeratedElbo(epochs=3), out=tmp_path / "two", repeats=2, compute=pa.Compute("cpu")
+    )
     assert sections(read(write_summary_report(tmp_path / "two", runs, task)))[0] == "seeds"
 
 

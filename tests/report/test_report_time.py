@@ -443,7 +443,9 @@ def watched_by(table, images, tmp_path_factory):
     def search(column):
         space, method = pa.spaces.NasBench201(channels=2, cells=1), pa.methods.Darts(epochs=2, batch_size=8)
         out = tmp_path_factory.mktemp("truth") / "run"
-        return pa.search(space, images, method, out=out, device="cpu", table=table, column=column)
+        return pa.search(
+            space, images, method, out=out, compute=pa.Compute("cpu"), callbacks=[pa.TableTruth(table, column)]
+        )
 
     return search
 

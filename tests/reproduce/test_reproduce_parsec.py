@@ -9,7 +9,7 @@ import torch
 
 import polyarch as pa
 from polyarch.testing.toy import Lines, every_choice, log_likelihoods, toy_task
-from polyarch.training.rehearsal import prepare, standardised
+from polyarch.training.dry_run import prepare, standardised
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results" / "parsec" / "bias.json"

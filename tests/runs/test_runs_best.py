@@ -10,10 +10,10 @@ import torch
 import polyarch as pa
 from polyarch import PolyarchError
 from polyarch.core import Stage
-from polyarch.files import read_json, write_json
+from polyarch.files import read_json
 from polyarch.runs.finishing import best_seed
 from polyarch.runs.run import RESULT, open_best, open_run, read_history
-from polyarch.runs.search import resume, search
+from polyarch.runs.search import search
 from polyarch.testing.toy import EnumeratedElbo, Lines, toy_task
 
 SPACE = pa.spaces.ResidualDepth(max_depth=2, width=4)
@@ -42,7 +42,7 @@ def test_without_validation_data_the_objective_decides_and_never_the_test():
 
 def test_the_best_repeat_is_that_of_the_most_accurate_network(tmp_path):
     task = pa.data.load("spirals", points=60, test_points=40, select=0.3)
-    runs = search(SPACE, task, METHOD, out=tmp_path / "run", seed=5, repeats=6, device="cpu")
+    runs = search(SPACE, task, METHOD, out=tmp_path / "run", seed=5, repeats=6, compute=pa.Compute("cpu"))
 
     def merit(run):
         with torch.no_grad():
@@ -65,26 +65,10 @@ def test_the_best_repeat_is_that_of_the_most_accurate_network(tmp_path):
 
 def test_without_validation_data_it_is_the_best_training_objective(tmp_path):
     task = pa.data.load("spirals", points=60, test_points=40, select=0.0)
-    runs = search(SPACE, task, METHOD, out=tmp_path / "run", repeats=4, device="cpu")
+    runs = search(SPACE, task, METHOD, out=tmp_path / "run", repeats=4, compute=pa.Compute("cpu"))
     reached = [max(line["train"]["objective"] for line in run.history()) for run in runs]
     assert len(set(reached)) > 1
     assert open_best(tmp_path / "run").seed == reached.index(max(reached))
-
-
-def test_a_folder_of_before_says_how_to_find_out(tmp_path):
-    task = pa.data.load("spirals", points=60, test_points=40, select=0.3)
-    out = tmp_path / "run"
-    search(SPACE, task, METHOD, out=out, repeats=2, device="cpu")
-    before = read_json(out / RESULT)
-    write_json(out / RESULT, {name: value for name, value in before.items() if name != "best"})
-    with pytest.raises(PolyarchError, match="does not say which of its repeats is the best") as failed:
-        open_best(out)
-    assert "\n" not in str(failed.value)
-    with pytest.raises(PolyarchError, match=r"holds 2 repeats; open one of them, such as .*/seed-0$"):
-        open_run(out)
-    (out / RESULT).unlink()  # as it says
-    resume(out)
-    assert open_best(out).seed == before["best"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +84,9 @@ class LongThenShort(EnumeratedElbo):
 def test_a_repeat_that_stopped_in_the_last_stage_keeps_the_lines_of_those_before(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parent)
     method = LongThenShort(batch_size=10, noise=1.0, patience=2)
-    runs = search(Lines(), toy_task(tmp_path / "data"), method, out=tmp_path / "run", repeats=6, device="cpu")
+    runs = search(
+        Lines(), toy_task(tmp_path / "data"), method, out=tmp_path / "run", repeats=6, compute=pa.Compute("cpu")
+    )
     lines = read_history(tmp_path / "run")
     first = [(line["stage"], line["epoch"]) for line in lines if line["stage"] == 0]
     last = [line["epoch"] for line in lines if line["stage"] == 1]

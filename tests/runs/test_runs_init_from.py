@@ -7,6 +7,7 @@ import torch
 import polyarch as pa
 from polyarch import PolyarchError
 from polyarch.runs.search import resume
+from polyarch.testing.callbacks import InterruptAfter
 
 SMALL, WIDER = (pa.spaces.NasBench201(channels=c, cells=1) for c in (2, 3))
 STILL = {"epochs": 1, "batch_size": 8, "belief_rate": 0.0}  # belief stays where it starts
@@ -22,7 +23,7 @@ def task():
 @pytest.fixture(scope="module")
 def source(task, tmp_path_factory):
     method = pa.methods.Parsec(epochs=1, samples=2, batch_size=8)
-    return pa.search(SMALL, task, method, out=tmp_path_factory.mktemp("source") / "run", device="cpu")
+    return pa.search(SMALL, task, method, out=tmp_path_factory.mktemp("source") / "run", compute=pa.Compute("cpu"))
 
 
 def same_belief(one, other):
@@ -32,20 +33,35 @@ def same_belief(one, other):
 
 def test_probabilities_are_the_sources_exactly_on_a_wider_network(tmp_path, task, source):
     method = pa.methods.Parsec(samples=2, **STILL)
-    runs = pa.search(WIDER, task, method, out=tmp_path / "run", repeats=2, init_from=source.folder, device="cpu")
+    runs = pa.search(
+        WIDER,
+        task,
+        method,
+        out=tmp_path / "run",
+        repeats=2,
+        start=pa.Start(belief_from=source.folder),
+        compute=pa.Compute("cpu"),
+    )
     for run in runs:
         assert same_belief(run, source)
-        assert run.config.init_from == str(source.folder)
-    fresh = pa.search(WIDER, task, method, out=tmp_path / "fresh", device="cpu")
+        assert run.config.belief_from == str(source.folder)
+    fresh = pa.search(WIDER, task, method, out=tmp_path / "fresh", compute=pa.Compute("cpu"))
     assert not same_belief(fresh, source)
 
 
 def test_of_every_kind_of_belief(tmp_path, task):
     for method in (pa.methods.Darts, pa.methods.Drnas, pa.methods.Gdas):
-        first = pa.search(SMALL, task, method(epochs=1, batch_size=8), out=tmp_path / method.name, device="cpu")
+        first = pa.search(
+            SMALL, task, method(epochs=1, batch_size=8), out=tmp_path / method.name, compute=pa.Compute("cpu")
+        )
         still = method(**STILL)
         again = pa.search(
-            WIDER, task, still, out=tmp_path / f"{method.name}-again", init_from=first.folder, device="cpu"
+            WIDER,
+            task,
+            still,
+            out=tmp_path / f"{method.name}-again",
+            start=pa.Start(belief_from=first.folder),
+            compute=pa.Compute("cpu"),
         )
         assert same_belief(first, again)
 
@@ -53,11 +69,16 @@ def test_of_every_kind_of_belief(tmp_path, task):
 def test_killed_before_the_first_checkpoint_it_starts_there_again(tmp_path, task, source):
     method = pa.methods.Parsec(samples=2, **STILL)
 
-    def stop(line):
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        pa.search(WIDER, task, method, out=tmp_path / "run", init_from=source.folder, device="cpu", watch=stop)
+        pa.search(
+            WIDER,
+            task,
+            method,
+            out=tmp_path / "run",
+            start=pa.Start(belief_from=source.folder),
+            compute=pa.Compute("cpu"),
+            callbacks=[InterruptAfter(0)],
+        )
     assert not list((tmp_path / "run").glob("checkpoint-*"))
     assert same_belief(resume(tmp_path / "run", task=task), source)
 
@@ -71,5 +92,12 @@ def test_killed_before_the_first_checkpoint_it_starts_there_again(tmp_path, task
 )
 def test_other_belief_is_refused_before_anything_is_written(tmp_path, task, source, space, method, message):
     with pytest.raises(PolyarchError, match=message):
-        pa.search(space, task, method, out=tmp_path / "run", init_from=source.folder, device="cpu")
+        pa.search(
+            space,
+            task,
+            method,
+            out=tmp_path / "run",
+            start=pa.Start(belief_from=source.folder),
+            compute=pa.Compute("cpu"),
+        )
     assert not (tmp_path / "run").exists()

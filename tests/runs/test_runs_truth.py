@@ -1,7 +1,6 @@
 """A search that is watched by a table: compared with the table's own numbers, looked up by hand."""
 
 import itertools
-import json
 import os
 from pathlib import Path
 
@@ -11,13 +10,13 @@ import torch
 
 import polyarch as pa
 from polyarch import PolyarchError
+from polyarch.callbacks import Callback, Checkpoints
 from polyarch.distributions import uniform
-from polyarch.files import read_json, write_json
-from polyarch.runs.config import CONFIG, Config
 from polyarch.runs.run import METRICS, WEIGHTS, Run, read_history
 from polyarch.runs.search import resume, search
 from polyarch.runs.truth import Truth
 from polyarch.tables import convert
+from polyarch.testing.callbacks import InterruptAfter
 from polyarch.testing.toy import EnumeratedElbo, Lines, toy_task
 from polyarch.training import checkpoints
 
@@ -53,14 +52,23 @@ def looked_up(probs, repeat=None):
     return NUMBERS[SPACE.format([max(range(len(row)), key=row.__getitem__) for row in rows])]
 
 
+def watched_by(table, *callbacks, column=None):
+    return {"compute": pa.Compute("cpu"), "callbacks": [pa.TableTruth(table, column), *callbacks]}
+
+
 def stop_after(evaluations):
-    left = iter(range(evaluations))
+    """Saves at every evaluation, and interrupts once so many are written."""
+    return [Checkpoints(seconds=0), InterruptAfter(evaluations)]
 
-    def watch(_):
-        if next(left, None) is None:
-            raise KeyboardInterrupt
 
-    return watch
+class Seen(Callback):
+    """Keeps every line."""
+
+    def __init__(self):
+        self.lines = []
+
+    def on_evaluation(self, evaluation):
+        self.lines.append(evaluation.metrics)
 
 
 def timeless(folder):
@@ -72,12 +80,12 @@ def weights(folder):
 
 
 def test_every_line_has_the_number_of_its_mode(tmp_path, task, table):
-    seen = []
-    run = search(SPACE, task, METHOD, out=tmp_path / "run", table=table, device="cpu", watch=seen.append)
+    seen = Seen()
+    run = search(SPACE, task, METHOD, out=tmp_path / "run", **watched_by(table, seen))
     truths = [line["truth"] for line in run.history()]
     assert truths == [looked_up(line["probs"]) for line in run.history()]
     assert len(set(truths)) > 1, "the mode must move, or this shows little"
-    assert [line["truth"] for line in seen] == [[truth] for truth in truths]
+    assert [line["truth"] for line in seen.lines] == [[truth] for truth in truths]
     assert (run.config.table, run.config.column) == (str(table), "valid_acc")
     assert run.result["truth"] == {
         "table": str(table),
@@ -93,7 +101,7 @@ def test_every_line_has_the_number_of_its_mode(tmp_path, task, table):
 
 
 def test_of_every_repeat(tmp_path, task, table):
-    runs = search(SPACE, task, METHOD, out=tmp_path / "run", repeats=3, table=table, device="cpu")
+    runs = search(SPACE, task, METHOD, out=tmp_path / "run", repeats=3, **watched_by(table))
     lines = read_history(tmp_path / "run")
     assert [line["truth"] for line in lines] == [[looked_up(line["probs"], k) for k in range(3)] for line in lines]
     assert any(len(set(line["truth"])) > 1 for line in lines)
@@ -104,8 +112,8 @@ def test_of_every_repeat(tmp_path, task, table):
 
 
 def test_it_is_only_watched(tmp_path, task, table):
-    watched = search(SPACE, task, METHOD, out=tmp_path / "watched", table=table, device="cpu")
-    plain = search(SPACE, task, METHOD, out=tmp_path / "plain", device="cpu")
+    watched = search(SPACE, task, METHOD, out=tmp_path / "watched", **watched_by(table))
+    plain = search(SPACE, task, METHOD, out=tmp_path / "plain", compute=pa.Compute("cpu"))
     assert weights(watched.folder) == weights(plain.folder)
     assert [{k: v for k, v in line.items() if k != "truth"} for line in timeless(watched.folder)] == timeless(
         plain.folder
@@ -120,18 +128,10 @@ def test_it_is_only_watched(tmp_path, task, table):
 def test_resumed_it_is_bit_equal(tmp_path, monkeypatch, task, table, evaluations, repeats):
     """The table is given by name; when the search goes on, the name no longer leads there."""
     monkeypatch.setenv("POLYARCH_TABLES", str(tmp_path))
-    told = {"repeats": repeats, "table": "table", "device": "cpu"}
-    search(SPACE, task, METHOD, out=tmp_path / "whole", **told)
+    search(SPACE, task, METHOD, out=tmp_path / "whole", repeats=repeats, **watched_by("table"))
+    told = watched_by("table", *stop_after(evaluations))
     with pytest.raises(KeyboardInterrupt):
-        search(
-            SPACE,
-            task,
-            METHOD,
-            out=tmp_path / "torn",
-            **told,
-            checkpoint_seconds=0,
-            watch=stop_after(evaluations),
-        )
+        search(SPACE, task, METHOD, out=tmp_path / "torn", repeats=repeats, **told)
     monkeypatch.delenv("POLYARCH_TABLES")
     resume(tmp_path / "torn", task=task)
     assert timeless(tmp_path / "torn") == timeless(tmp_path / "whole")
@@ -145,7 +145,7 @@ def test_resumed_it_is_bit_equal(tmp_path, monkeypatch, task, table, evaluations
 def test_a_relative_path_is_found_again_from_elsewhere(tmp_path, monkeypatch, task, table):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        search(SPACE, task, METHOD, out=tmp_path / "run", table="table.npz", device="cpu", watch=stop_after(1))
+        search(SPACE, task, METHOD, out=tmp_path / "run", **watched_by("table.npz", InterruptAfter(1)))
     monkeypatch.chdir("/")
     assert resume(tmp_path / "run", task=task).result["truth"]["table"] == str(table)
 
@@ -153,7 +153,7 @@ def test_a_relative_path_is_found_again_from_elsewhere(tmp_path, monkeypatch, ta
 def test_a_table_that_is_gone_stops_a_resume_and_loses_nothing(tmp_path, task, table):
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        search(SPACE, task, METHOD, out=out, table=table, device="cpu", checkpoint_seconds=0, watch=stop_after(3))
+        search(SPACE, task, METHOD, out=out, **watched_by(table, *stop_after(3)))
     before = (sorted(os.listdir(out)), (out / METRICS).read_bytes())
     table.rename(tmp_path / "elsewhere.npz")
     with pytest.raises(PolyarchError, match=r"table.npz: no such table; check the path"):
@@ -165,7 +165,7 @@ def test_a_table_that_is_gone_stops_a_resume_and_loses_nothing(tmp_path, task, t
 
 def test_what_a_table_lacks_is_null_and_said_once(tmp_path, capsys, task):
     """Architectures without a row, and rows without a number."""
-    whole = search(SPACE, task, METHOD, out=tmp_path / "whole", table=write_table(tmp_path, NUMBERS), device="cpu")
+    whole = search(SPACE, task, METHOD, out=tmp_path / "whole", **watched_by(write_table(tmp_path, NUMBERS)))
     modes = [line["truth"] for line in whole.history()]
     kept = {text: number for text, number in NUMBERS.items() if number != modes[0]}
     assert capsys.readouterr().err == ""
@@ -176,7 +176,7 @@ def test_what_a_table_lacks_is_null_and_said_once(tmp_path, capsys, task):
     np.savez(gaps, arch=np.array(TEXTS), valid_acc=np.array([kept.get(text, np.nan) for text in TEXTS]))
     for table in (rows, gaps):
         out = tmp_path / table.stem
-        run = search(SPACE, task, METHOD, out=out, table=table, device="cpu")
+        run = search(SPACE, task, METHOD, out=out, **watched_by(table))
         assert [line["truth"] for line in run.history()] == [None if n == modes[0] else n for n in modes]
         said = capsys.readouterr().err
         assert said.count("\n") == 1
@@ -202,10 +202,9 @@ def test_refused_before_a_folder_is_made(tmp_path, task, table, monkeypatch):
         ({"table": "nowhere"}, r"no table 'nowhere': there is no such file here"),
         ({"table": several}, "has 2 columns of validation accuracy: valid_acc, val_acc_12; name one with --column"),
         ({"table": unsaid}, "has 2 columns, and none of validation accuracy: test_acc, valid_loss; name one"),
-        ({"column": "valid_acc"}, "column 'valid_acc' is of no table; name the table as well"),
     ):
         with pytest.raises(PolyarchError, match=message) as failed:
-            search(SPACE, task, METHOD, out=tmp_path / "run", device="cpu", **told)
+            search(SPACE, task, METHOD, out=tmp_path / "run", **watched_by(**told))
         assert "\n" not in str(failed.value)
     assert not (tmp_path / "run").exists()
 
@@ -242,7 +241,7 @@ def test_a_stage_in_a_space_of_its_own_is_looked_up_by_its_texts(tmp_path, task)
     texts = [space.format([depth]) for depth in range(4)]
     np.savez(tmp_path / "t.npz", arch=np.array(texts), valid_acc=np.arange(4.0))
     method = pa.methods.FixedDepth(depth=2, epochs=2, batch_size=10)
-    run = search(space, task, method, out=tmp_path / "run", table=tmp_path / "t.npz", device="cpu")
+    run = search(space, task, method, out=tmp_path / "run", **watched_by(tmp_path / "t.npz"))
     assert [line["truth"] for line in run.history()] == [2.0, 2.0]
     assert run.result["truth"]["random"]["mean"] == 1.5
 
@@ -256,16 +255,6 @@ def test_a_large_space_whose_cells_have_other_names_in_the_table(tmp_path):
     truth = Truth(tmp_path / "t.npz", None, space)
     choices = torch.tensor([architecture.choices for architecture in drawn])
     assert truth.of(space, choices) == [numbers[space.key(architecture)] for architecture in drawn]
-
-
-def test_a_config_of_before_still_opens(tmp_path, task):
-    run = search(SPACE, task, METHOD, out=tmp_path / "run", device="cpu")
-    values = read_json(run.folder / CONFIG)
-    write_json(run.folder / CONFIG, {k: v for k, v in values.items() if k not in ("table", "column")})
-    assert "table" not in json.loads((run.folder / CONFIG).read_text())
-    assert Config.read(run.folder) == run.config
-    (run.folder / "result.json").unlink()
-    assert "truth" not in resume(run.folder, task=task).result
 
 
 @pytest.mark.skipif(not (DATA / "nasbench201.npz").exists(), reason="the table of NAS-Bench-201 is not here")

@@ -24,7 +24,7 @@ def task():
 def run(task, tmp_path_factory):
     method = pa.methods.Parsec(epochs=2, samples=2, batch_size=10, arch={"lr": 0.5})
     space = pa.spaces.NasBench201(channels=2, cells=1)
-    return pa.search(space, task, method, out=tmp_path_factory.mktemp("sampling") / "run", device="cpu")
+    return pa.search(space, task, method, out=tmp_path_factory.mktemp("sampling") / "run", compute=pa.Compute("cpu"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,7 @@ def test_a_score_that_is_no_number(run, monkeypatch):
 def test_scores_see_no_label_that_the_run_did_not(task, tmp_path):
     method = pa.methods.Parsec(epochs=1, samples=2, batch_size=6)
     space = pa.spaces.NasBench201(channels=2, cells=1)
-    run = pa.search(space, task.resplit(labels=9), method, out=tmp_path / "run", device="cpu")
+    run = pa.search(space, task.resplit(labels=9), method, out=tmp_path / "run", compute=pa.Compute("cpu"))
     [candidate] = candidates_of(run, [run.architecture], {"train", "data"}, torch.Generator())
     for given in (candidate.train, candidate.data):
         assert given.y.bincount().tolist() == [3, 3, 3]

@@ -614,7 +614,7 @@ def own(tmp_path_factory):
         patch.syspath_prepend(folder)
         task = pa.data.load(folder / "tiny.npz", select=0.25)
         network = importlib.import_module("own_network").Network
-        run = pa.search(ModuleSpace(network), task, QUICK, out=folder / "run", seed=3, device="cpu")
+        run = pa.search(ModuleSpace(network), task, QUICK, out=folder / "run", seed=3, compute=pa.Compute("cpu"))
         yield SimpleNamespace(run=run, task=task)
         del sys.modules["own_network"]
 
@@ -689,7 +689,7 @@ def test_the_mixture_of_a_run(own):
 def test_data_in_memory(own, tmp_path, kind):
     x, y = own.task.train.x, own.task.train.y
     task = pa.data.load((x, y) if kind == "arrays" else TensorDataset(x, y), select=0.25)
-    run = pa.search(own.run.space, task, QUICK, out=tmp_path / "run", device="cpu")
+    run = pa.search(own.run.space, task, QUICK, out=tmp_path / "run", compute=pa.Compute("cpu"))
     other = other_than(run)
     assert run.model()(x).isfinite().all()
     assert run.model(other)(x).isfinite().all()
@@ -705,7 +705,7 @@ def test_regression(tmp_path):
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(80, 3, 1, 7, generator=generator)
     task = pa.data.load((x, x.mean((1, 2, 3))), kind="regression", select=0.3)
-    run = pa.search(ModuleSpace(on_rows), task, QUICK, out=tmp_path / "run", device="cpu")
+    run = pa.search(ModuleSpace(on_rows), task, QUICK, out=tmp_path / "run", compute=pa.Compute("cpu"))
     assert run.ensemble().output(task.test.x).shape == (len(task.test), 1)
     assert run.result["metrics"]["test"]["rmse"] > 0
 
@@ -729,7 +729,7 @@ def test_a_module_that_has_changed_is_refused(tmp_path, monkeypatch):
     become(OWN)
     write_data(tmp_path)
     task = pa.data.load(tmp_path / "tiny.npz", select=0.25)
-    pa.search(ModuleSpace("changing:Network"), task, QUICK, out=tmp_path / "run", device="cpu")
+    pa.search(ModuleSpace("changing:Network"), task, QUICK, out=tmp_path / "run", compute=pa.Compute("cpu"))
     become(OWN.replace('"tanh": nn.Tanh()', '"silu": nn.SiLU()'))
     refused("no longer has the decisions that this run was made with; use the version of its code that wrote the run")
     become(OWN.replace("class Network", "class Renamed"))
@@ -748,7 +748,7 @@ def test_a_method_on_an_unusual_module(tmp_path):
     space = ModuleSpace(Unusual)
     check_method(pa.methods.Parsec(epochs=2, samples=2, batch_size=64), space, task, tmp_path, ranks=False)
 
-    run = pa.search(space, task, QUICK, out=tmp_path / "unusual", seed=2, device="cpu")
+    run = pa.search(space, task, QUICK, out=tmp_path / "unusual", seed=2, compute=pa.Compute("cpu"))
     fresh = space.supernet(SHAPE)
     fresh.reset_parameters([Streams(2)["init"]])
     model = pa.open_run(tmp_path / "unusual").model()
@@ -763,7 +763,7 @@ def test_a_module_that_reads_values_back(tmp_path):
     write_data(tmp_path)
     task = pa.data.load(tmp_path / "tiny.npz", select=0.25)
     space = ModuleSpace(Reading)
-    run = pa.search(space, task, QUICK, out=tmp_path / "run", device="cpu")
+    run = pa.search(space, task, QUICK, out=tmp_path / "run", compute=pa.Compute("cpu"))
     assert run.model()(task.test.x).isfinite().all()
     assert run.supernet()(task.test.x.unsqueeze(0), Sparse((1,))).isfinite().all()
     assert space.cost_table(SHAPE).options == {"layer": [Cost(15, 15), Cost(12, 12)]}

@@ -14,7 +14,9 @@ def test_captured_search_equals_the_same_search_on_the_cpu(tmp_path, monkeypatch
     task = pa.data.load(data)
     space = pa.spaces.ResidualDepth(max_depth=4, width=16)
     settings = {"epochs": 4, "batch_size": 64, "weights": {"lr": 0.02}}
-    runs = {d: pa.search(space, task, method(**settings), out=tmp_path / d, device=d) for d in ("cpu", "cuda")}
+    runs = {
+        d: pa.search(space, task, method(**settings), out=tmp_path / d, compute=pa.Compute(d)) for d in ("cpu", "cuda")
+    }
     log = {d: [line["step"] for line in run.history()] for d, run in runs.items()}
     for cpu, cuda in zip(log["cpu"][:2], log["cuda"][:2], strict=True):  # later, rounding has grown
         for name in cpu:
@@ -91,7 +93,10 @@ def test_captured_cells_equal_those_on_the_cpu(tmp_path, monkeypatch, name):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     task = pa.data.load("digits")
     space, method, repeats = SEARCHES[name]
-    runs = {d: pa.search(space, task, method, out=tmp_path / d, device=d, repeats=repeats) for d in ("cpu", "cuda")}
+    runs = {
+        d: pa.search(space, task, method, out=tmp_path / d, compute=pa.Compute(d), repeats=repeats)
+        for d in ("cpu", "cuda")
+    }
     for cpu, cuda in zip(*(found if repeats > 1 else [found] for found in runs.values()), strict=True):
         first, second = (run.history()[0]["step"] for run in (cpu, cuda))
         for key in first:

@@ -42,7 +42,7 @@ def test_a_search_may_watch_it(tmp_path):
                 task,
                 method(epochs=1, batch_size=8, curvature=c),
                 out=tmp_path / f"{method.name}-{c}",
-                device="cpu",
+                compute=pa.Compute("cpu"),
             )
             for c in (True, False)
         )

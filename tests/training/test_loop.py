@@ -12,9 +12,9 @@ from polyarch.data.task import Split
 from polyarch.distributions import exponential
 from polyarch.methods import FixedDepth, VariationalDepth
 from polyarch.streams import NAMES, Streams
+from polyarch.training.dry_run import dry_run
 from polyarch.training.loop import Batches, Diverged, Loop, Progress, stopping_split
 from polyarch.training.optimisers import momentum_buffers, sgd
-from polyarch.training.rehearsal import rehearse
 
 SPACE = pa.spaces.ResidualDepth(max_depth=3, width=6)
 
@@ -137,15 +137,15 @@ def test_sgd_is_that_of_torch():
         assert torch.allclose(mine, other, atol=1e-6)
 
 
-def test_a_rehearsal_counts_without_running(task):
-    small = rehearse(VariationalDepth(), SPACE, task)
+def test_a_dry_run_counts_without_running(task):
+    small = dry_run(VariationalDepth(), SPACE, task)
     assert small.parameters == sum(p.numel() for p in SPACE.supernet(task.shape).parameters())
-    double = rehearse(VariationalDepth(), SPACE, task, repeats=2)
+    double = dry_run(VariationalDepth(), SPACE, task, repeats=2)
     assert double.parameters == small.parameters
     assert double.state == 2 * small.state
     assert double.activations == pytest.approx(2 * small.activations, rel=0.2)
-    deeper = rehearse(VariationalDepth(), replace(SPACE, max_depth=6), task)
+    deeper = dry_run(VariationalDepth(), replace(SPACE, max_depth=6), task)
     assert deeper.activations > 1.5 * small.activations
-    huge = rehearse(FixedDepth(), replace(SPACE, width=20_000), task)
+    huge = dry_run(FixedDepth(), replace(SPACE, width=20_000), task)
     assert huge.total > 9e9, "no memory may be taken for what is only counted"
     assert math.isfinite(huge.total)

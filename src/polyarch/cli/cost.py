@@ -36,7 +36,7 @@ def cost(
     if latency:
         import torch
 
-        from polyarch.runs.search import find_device
+        from polyarch.runs.options import find_device
         from polyarch.spaces.cost import forward_seconds
 
         model = chosen.evaluated().build(architecture, shape).eval()

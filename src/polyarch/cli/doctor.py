@@ -24,14 +24,14 @@ def doctor(
     import torch
 
     from polyarch.cli.choices import choose
-    from polyarch.training.rehearsal import rehearse
+    from polyarch.training.dry_run import dry_run
     from polyarch.version import __version__
 
     chosen = choose(space, method, data, settings)
     task = chosen.source.task()
     chosen.space.check(task.shape)
     chosen.method.check(chosen.space)
-    needs = rehearse(chosen.method, chosen.space, task, repeats)
+    estimate = dry_run(chosen.method, chosen.space, task, repeats)
     listed = chosen.space.members if chosen.method.stays_listed else ()
     found: dict[str, Any] = {
         "versions": {
@@ -43,13 +43,13 @@ def doctor(
         "search": {
             "architectures": len(listed) or chosen.space.count(),
             "train_examples": len(task.train),
-            "parameters": needs.parameters,
+            "parameters": estimate.parameters,
             "bytes": {
-                "state": needs.state,
-                "gradients": needs.gradients,
-                "activations": needs.activations,
-                "data": needs.data,
-                "total": needs.total,
+                "state": estimate.state,
+                "gradients": estimate.gradients,
+                "activations": estimate.activations,
+                "data": estimate.data,
+                "total": estimate.total,
             },
         },
     }
@@ -63,10 +63,10 @@ def doctor(
     for name, device in found["devices"].items():
         print(f"{name}:", ", ".join(f"{k} {_readable(v) if k == 'memory' else v}" for k, v in device.items()))
     print(f"search: {space} by {method} on {data}, {found['search']['train_examples']:,} training examples")
-    print(f"  {found['search']['architectures']:,} architecture(s), {needs.parameters:,} parameters a repeat")
+    print(f"  {found['search']['architectures']:,} architecture(s), {estimate.parameters:,} parameters per repeat")
     print("  memory of a step:", ", ".join(f"{k} {_readable(v)}" for k, v in found["search"]["bytes"].items()))
     room = min(device["memory"] for device in found["devices"].values())
-    if needs.total > room:
+    if estimate.total > room:
         print("  this is more than there is: lower batch_size, width, max_depth or repeats with --set")
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import NoReturn
 
 import typer
+from typing_extensions import override
 
 from polyarch.cli import table
 from polyarch.cli.cost import cost
@@ -37,6 +39,23 @@ app.add_typer(table.app)
 
 def run() -> None:
     """Runs the command; what the user can mend is one line on standard error and exit code 2."""
+    warnings = _OnStandardError()
+    logging.getLogger("polyarch").addHandler(warnings)
+    try:
+        _run()
+    finally:
+        logging.getLogger("polyarch").removeHandler(warnings)
+
+
+class _OnStandardError(logging.Handler):
+    """Prints what the library says; looks standard error up each time, since a progress bar redirects it."""
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"polyarch: {record.getMessage()}", file=sys.stderr)
+
+
+def _run() -> None:
     try:
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
         sys.stdout.flush()

@@ -5,30 +5,45 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, final
+
+from typing_extensions import override
+
+from polyarch.callbacks import Callback, Evaluation
 
 PLAIN_SECONDS = 5.0
 
 
+@final
+class ProgressBar(Callback):
+    """Shows how far a search is, and says if it collapses."""
+
+    def __init__(self, show: Callable[[Evaluation], None]) -> None:
+        """Takes what draws the bar or prints the line of an evaluation."""
+        self._show = show
+        self._said_collapse = False
+
+    @override
+    def on_evaluation(self, evaluation: Evaluation) -> None:
+        self._show(evaluation)
+        seen = evaluation.metrics.get("watch", {})
+        if any(seen.get("collapsed", ())) and not self._said_collapse:
+            self._said_collapse = True
+            print(
+                f"polyarch: epoch {evaluation.metrics['epoch']}: {max(seen['skip_share']):.0%} of the operations that "
+                "would be selected are skips: the search is collapsing; stop it earlier, or try objective=sotl, drnas "
+                "or parsec",
+                file=sys.stderr,
+            )
+
+
 @contextmanager
-def watching(title: str = "search") -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A function that takes every evaluation of a search, shows how far it is, and says if it collapses."""
-    said: set[str] = set()
-    with _showing(title) as show:
-
-        def watch(line: dict[str, Any]) -> None:
-            show(line)
-            say_collapse(line, said)
-
-        yield watch
-
-
-@contextmanager
-def _showing(title: str) -> Iterator[Callable[[dict[str, Any]], None]]:
+def progress(title: str = "search") -> Iterator[ProgressBar]:
+    """The callback that shows the progress of one search; a bar is taken down at the end, whatever happened."""
     if not sys.stderr.isatty():
-        yield _plain_lines(title)
+        yield ProgressBar(_plain_lines(title))
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -44,36 +59,36 @@ def _showing(title: str) -> Iterator[Callable[[dict[str, Any]], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=False) as bar:
         job = bar.add_task(title, total=None, said="")
 
-        def show(line: dict[str, Any]) -> None:
+        def show(evaluation: Evaluation) -> None:
             bar.update(
                 job,
-                description=f"{title}{_stage(line)}",
-                completed=line["epoch"],
-                total=line["epochs"],
-                said=_said(line),
+                description=f"{title}{_stage(evaluation)}",
+                completed=evaluation.metrics["epoch"],
+                total=evaluation.epochs,
+                said=_said(evaluation.metrics),
             )
 
-        yield show
+        yield ProgressBar(show)
 
 
-def _plain_lines(title: str) -> Callable[[dict[str, Any]], None]:
+def _plain_lines(title: str) -> Callable[[Evaluation], None]:
     last = -math.inf
 
-    def show(line: dict[str, Any]) -> None:
+    def show(evaluation: Evaluation) -> None:
         nonlocal last
         if time.monotonic() - last >= PLAIN_SECONDS:
             last = time.monotonic()
-            where = f"{title}{_stage(line)}: epoch {line['epoch']}/{line['epochs']}"
-            print(f"{where} {_said(line)}", file=sys.stderr, flush=True)
+            where = f"{title}{_stage(evaluation)}: epoch {evaluation.metrics['epoch']}/{evaluation.epochs}"
+            print(f"{where} {_said(evaluation.metrics)}", file=sys.stderr, flush=True)
 
     return show
 
 
-def _stage(line: dict[str, Any]) -> str:
-    return f", stage {line['stage'] + 1}/{line['stages']}" if line["stages"] > 1 else ""
+def _stage(evaluation: Evaluation) -> str:
+    return f", stage {evaluation.metrics['stage'] + 1}/{evaluation.stages}" if evaluation.stages > 1 else ""
 
 
-def _said(line: dict[str, Any]) -> str:
+def _said(line: Mapping[str, Any]) -> str:
     """The few numbers worth watching, as means over repeats."""
     split = "select" if "select" in line else "train"
     shown = {"log_likelihood": "log-lik.", "accuracy": "accuracy", "squared_error": "squared error"}
@@ -81,19 +96,6 @@ def _said(line: dict[str, Any]) -> str:
     known = [value for value in line.get("truth", ()) if value is not None]
     truth = f", truth {_mean(known):.5g}" if known else ""
     return f"{split} {', '.join(parts)}, entropy {_mean(line['entropy']):.2f}{truth}"
-
-
-def say_collapse(line: dict[str, Any], said: set[str]) -> None:
-    """Says on standard error, once a search, that the cell it would select is little more than skips."""
-    seen = line.get("watch", {})
-    if any(seen.get("collapsed", ())) and "collapse" not in said:
-        said.add("collapse")
-        share = max(seen["skip_share"])
-        print(
-            f"polyarch: epoch {line['epoch']}: {share:.0%} of the operations that would be selected are skips: the "
-            "search is collapsing; stop it earlier, or try objective=sotl, drnas or parsec",
-            file=sys.stderr,
-        )
 
 
 def _mean(values: list[float]) -> float:

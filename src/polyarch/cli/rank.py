@@ -266,7 +266,7 @@ def _listed(space: Space, file: Path) -> list[Architecture]:
 def _candidates(
     given: _Given, architectures: Sequence[Architecture], truth: Truth, seed: int, device: str
 ) -> list[Candidate]:
-    from polyarch.runs.search import find_device
+    from polyarch.runs.options import find_device
     from polyarch.scores.sampling import candidates_for, candidates_of
     from polyarch.streams import Streams
 

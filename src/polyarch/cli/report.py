@@ -15,7 +15,7 @@ def report(
     run: RunFolder,
     baselines: Annotated[
         list[Path],
-        typer.Option("--baseline", metavar="RUN", help="A fixed-depth run to show beside it; may be repeated."),
+        typer.Option("--baseline", metavar="RUN", help="A run of one option to show beside it; may be repeated."),
     ] = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
@@ -30,7 +30,7 @@ def write(folder: Path, baselines: list[Path] | None = None) -> Path:
     from polyarch.runs.run import Run, open_repeats
 
     runs = open_repeats(folder)
-    own = sorted((folder / "baselines").glob("depth-*"))
+    own = sorted((folder / "baselines").glob("*"))
     others = [open_repeats(path) for path in [*own, *(baselines or [])]]
 
     def beside(seed: int) -> list[Run]:

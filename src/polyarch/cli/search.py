@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +14,7 @@ import typer
 from polyarch.cli.options import Json, Set
 
 if TYPE_CHECKING:
-    from polyarch.core import Method
+    from polyarch.callbacks import Callback
     from polyarch.methods.fixed_depth import FixedDepth
     from polyarch.runs.config import Config
     from polyarch.spaces.base import Space
@@ -37,15 +37,20 @@ def search(
         ),
     ] = None,
     baselines: Annotated[
-        str, typer.Option("--baselines", metavar="D,D,...", help="Also train networks of these fixed depths.")
+        str,
+        typer.Option(
+            "--baselines",
+            metavar="O,O,...",
+            help="Of a nested space: also train the networks of these options alone, such as depths 1,5,20.",
+        ),
     ] = "",
     device: Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda. [default: auto]")] = None,
     precision: Annotated[
         str | None,
         typer.Option("--precision", help="float32, or bfloat16 on a CUDA device. [default: float32]"),
     ] = None,
-    init_from: Annotated[
-        Path | None, typer.Option("--init-from", metavar="RUN", help="Start from the belief that another run learnt.")
+    belief_from: Annotated[
+        Path | None, typer.Option("--belief-from", metavar="RUN", help="Start from the belief that another run learnt.")
     ] = None,
     table: Annotated[
         str | None,
@@ -66,11 +71,11 @@ def search(
 ) -> None:
     """Learn a distribution over architectures and the weights that go with it, and write a report."""
     flags = {"space": space, "method": method, "data": data, "seed": seed, "repeats": repeats, "device": device}
-    flags |= {"init_from": str(init_from.resolve()) if init_from else None, "table": table, "column": column}
+    flags |= {"belief_from": str(belief_from.resolve()) if belief_from else None, "table": table, "column": column}
     flags |= {"precision": precision}
     with interruptible(out, baselines):
         begin_or_go_on = go_on if resume else _begin
-        begin_or_go_on(out, flags, settings, _depths(baselines))
+        begin_or_go_on(out, flags, settings, [part.strip() for part in baselines.split(",") if part.strip()])
         finish(out, as_json)
 
 
@@ -85,16 +90,18 @@ def interruptible(out: Path, baselines: str = "") -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _begin(out: Path, flags: dict[str, Any], settings: list[str], depths: list[int]) -> None:
+def _begin(out: Path, flags: dict[str, Any], settings: list[str], options: list[str]) -> None:
     from polyarch.cli.choices import choose
-    from polyarch.cli.progress import watching
+    from polyarch.cli.progress import progress
     from polyarch.runs import search as searching
+    from polyarch.runs.options import Compute, Start
 
     names = (flags["space"] or "depth", flags["method"] or "variational-depth", flags["data"] or "digits")
     chosen = choose(*names, settings)
-    baselines = _baselines(depths, chosen.space, chosen.method)
+    baselines = _baselines(options, chosen.space, chosen.method)
+    truth = _table_truth(flags["table"], flags["column"])
     task = chosen.source.task()
-    with watching() as watch:
+    with progress() as bar:
         searching.search(
             chosen.space,
             task,
@@ -102,31 +109,35 @@ def _begin(out: Path, flags: dict[str, Any], settings: list[str], depths: list[i
             out=out,
             seed=flags["seed"] or 0,
             repeats=chosen.repeats if flags["repeats"] is None else flags["repeats"],
-            prior=chosen.search.prior or None,
             select=chosen.search.selection,
-            device=flags["device"] or "auto",
-            precision=flags["precision"] or "float32",
-            init_from=flags["init_from"],
-            table=flags["table"],
-            column=flags["column"],
-            watch=watch,
+            start=Start(prior=chosen.search.prior or None, belief_from=flags["belief_from"]),
+            compute=Compute(flags["device"] or "auto", flags["precision"] or "float32"),
+            callbacks=[*truth, bar],
         )
     _train_baselines(out, baselines)
 
 
-def go_on(out: Path, flags: dict[str, Any], settings: list[str], depths: list[int]) -> None:
+def _table_truth(table: str | None, column: str | None) -> list[Callback]:
+    from polyarch.errors import PolyarchError
+    from polyarch.runs.table_truth import TableTruth
+
+    if column and not table:
+        raise PolyarchError(f"column {column!r} is of no table; name the table as well")
+    return [TableTruth(table, column)] if table else []
+
+
+def go_on(out: Path, flags: dict[str, Any], settings: list[str], options: list[str]) -> None:
     """Resumes the run in a folder; a flag may repeat what it was told, not change it."""
-    from polyarch.cli.progress import watching
+    from polyarch.cli.progress import progress
     from polyarch.runs import search as searching
     from polyarch.runs.config import Config
 
     config = Config.read(out)
     _check_no_conflict(out, config, flags, settings)
-    begun = [path.name.partition("-")[2] for path in (out / "baselines").glob("depth-*")]
-    depths = sorted({*depths, *(int(depth) for depth in begun if depth.isdecimal())})
-    baselines = _baselines(depths, config.make_space(), config.make_method())
-    with watching() as watch:
-        searching.resume(out, watch=watch)
+    space = config.make_space()
+    baselines = _baselines([*options, *_begun(out, space)], space, config.make_method())
+    with progress() as bar:
+        searching.resume(out, callbacks=[bar])
     _train_baselines(out, baselines)
 
 
@@ -163,55 +174,66 @@ def _join_ranks() -> None:
         dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
 
 
-def _depths(text: str) -> list[int]:
+def _baselines(options: list[str], space: Space, search: Method) -> dict[str, FixedDepth]:
+    """By folder, networks of one option under the same training as a search; checked before anything is trained."""
     from polyarch.errors import PolyarchError
-
-    parts = [part.strip() for part in text.split(",")] if text else []
-    if not all(part.isdecimal() for part in parts):
-        raise PolyarchError(f"--baselines {text}: write depths as whole numbers, such as 1,5,20")
-    return [int(part) for part in parts]
-
-
-def _baselines(depths: list[int], space: Space, search: Method) -> list[FixedDepth]:
-    """Networks of fixed depth under the same training as a search; checked before anything is trained."""
     from polyarch.methods.fixed_depth import FixedDepth
     from polyarch.settings import dotted, make, plain, settings_of
 
+    if not options:
+        return {}
+    if not space.nested:
+        raise PolyarchError(
+            f"--baselines is for nested spaces such as 'depth', and {space.name!r} is none; leave it out, or train one "
+            "network with `polyarch train`"
+        )
+    [decision] = space.decisions
+    for option in options:
+        if option not in decision.options:
+            raise PolyarchError(
+                f"--baselines: {option!r} is no {decision.name} of this space; write some of "
+                f"{', '.join(decision.options)}"
+            )
     training = dotted(type(search), plain(search))
     shared = {name: value for name, value in training.items() if name in settings_of(FixedDepth)}
-    methods = [make(FixedDepth, {**shared, "depth": depth}) for depth in depths]
-    for method in methods:
-        method.check(space)
-    return methods
+    numbers = sorted({decision.options.index(option) for option in options})
+    return {f"{decision.name}-{number}": make(FixedDepth, {**shared, "depth": number}) for number in numbers}
 
 
-def _train_baselines(out: Path, baselines: list[FixedDepth]) -> None:
+def _begun(out: Path, space: Space) -> list[str]:
+    """The options of which a search has begun to train networks."""
+    numbers = [path.name.rpartition("-")[2] for path in (out / "baselines").glob("*")]
+    return [space.decisions[0].options[int(number)] for number in numbers if number.isdecimal()]
+
+
+def _train_baselines(out: Path, baselines: Mapping[str, FixedDepth]) -> None:
     """Trains each in a folder of its own beneath the run in `out`, on its data and seeds, or goes on with that."""
-    from polyarch.cli.progress import watching
+    from polyarch.cli.progress import progress
     from polyarch.runs import search as searching
     from polyarch.runs.config import CONFIG
+    from polyarch.runs.options import Compute
     from polyarch.runs.run import Run
 
     if not baselines:
         return
     run = Run(out)
-    task = run.task()
-    for method in baselines:
-        folder = out / "baselines" / f"depth-{method.depth}"
-        with watching(f"fixed depth {method.depth}") as watch:
+    task, space = run.task(), run.config.make_space()
+    [decision] = space.decisions
+    for name, method in baselines.items():
+        folder = out / "baselines" / name
+        with progress(f"fixed {decision.name} {decision.options[method.depth]}") as bar:
             if (folder / CONFIG).exists():
-                searching.resume(folder, task=task, watch=watch)
+                searching.resume(folder, task=task, callbacks=[bar])
                 continue
             searching.search(
-                run.config.make_space(),
+                space,
                 task,
                 method,
                 out=folder,
                 seed=run.seed,
                 repeats=run.config.repeats,
-                device=run.config.device,
-                precision=run.config.precision,
-                watch=watch,
+                compute=Compute(run.config.device, run.config.precision),
+                callbacks=[bar],
             )
 
 
@@ -229,7 +251,7 @@ def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], setting
             held = "none" if has == "" else has
             raise PolyarchError(f"{flag} conflicts with the run in {out}, which has {held}; leave it out")
 
-    for name in ("seed", "repeats", "device", "precision", "init_from", "column"):
+    for name in ("seed", "repeats", "device", "precision", "belief_from", "column"):
         if flags.get(name) not in (None, "auto"):
             check(f"--{name.replace('_', '-')} {flags[name]}", flags[name], getattr(config, name))
     if flags.get("table"):

@@ -55,14 +55,16 @@ def _draw(path: Path, runs: list[Run]) -> None:
 
 def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
     """Prints the result of one run, or of every repeat with their mean and spread and which of them is the best."""
+    from polyarch.runs.run import Run
+
     found = [run.result for run in runs]
-    best = _best(folder) if len(found) > 1 else None
+    best = Run(folder).result["best"] if len(found) > 1 else None
     if as_json:
         several = {"run": str(folder), "runs": found, "best": best}
         print(json.dumps(several | {"summary": summary(found)} if len(found) > 1 else found[0]))
         return
-    measured = found[0]["metrics"]
-    by = "on validation data" if "select" in measured else "by the training objective"
+    metrics = found[0]["metrics"]
+    by = "on validation data" if "select" in metrics else "by the training objective"
     for result in found:
         mark = f", the best of {len(found)} {by}" if result["seed"] == best else ""
         print(
@@ -71,8 +73,8 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
         )
         if "truth" in result:
             print(f"  {_truth(result['truth'])}")
-    rows = {label: [r["metrics"][key] for r in found] for key, label in ROWS if key in measured}
-    if "test_unpruned" in measured:
+    rows = {label: [r["metrics"][key] for r in found] for key, label in ROWS if key in metrics}
+    if "test_unpruned" in metrics:
         rows = {"mixture, pruned" if label == "mixture" else label: figures for label, figures in rows.items()}
     for baseline in baselines(folder):
         results = [run.result for run in baseline]
@@ -81,13 +83,6 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
     if rows:
         print()
         print_figures("on test data", rows)
-
-
-def _best(folder: Path) -> int | None:
-    """The seed of the best repeat; None where an earlier version wrote the result."""
-    from polyarch.runs.run import Run
-
-    return Run(folder).result.get("best")
 
 
 def _truth(truth: dict[str, Any]) -> str:
@@ -111,10 +106,10 @@ def _size(result: dict[str, Any]) -> str:
 
 
 def baselines(folder: Path) -> list[list[Run]]:
-    """The finished runs of fixed depth beneath a run, the repeats of each together, shallow ones first."""
-    from polyarch.runs.run import open_repeats
+    """The finished runs of one option beneath a run, the repeats of each together, first options first."""
+    from polyarch.runs.run import RESULT, open_repeats
 
-    found = [open_repeats(path) for path in (folder / "baselines").glob("depth-*") if (path / "result.json").exists()]
+    found = [open_repeats(path) for path in (folder / "baselines").glob("*") if (path / RESULT).exists()]
     return sorted(found, key=lambda runs: runs[0].architecture.choices)
 
 

@@ -79,9 +79,10 @@ def _begin(
     settings: list[str],
 ) -> None:
     from polyarch.cli.choices import choose
-    from polyarch.cli.progress import watching
+    from polyarch.cli.progress import progress
     from polyarch.errors import PolyarchError
     from polyarch.runs import search as searching
+    from polyarch.runs.options import Compute, Start
     from polyarch.runs.run import open_run
 
     source = open_run(folder) if folder else None
@@ -96,7 +97,7 @@ def _begin(
     if source is not None and inherit:
         presets["method"]["network"] = _form(source)
     chosen = choose(names["space"], _method(recipe), names["data"], settings, presets)
-    with watching("training") as watch:
+    with progress("training") as bar:
         searching.search(
             chosen.space,
             chosen.source.task(),
@@ -104,11 +105,10 @@ def _begin(
             out=out,
             seed=flags["seed"] or 0,
             repeats=1 if flags["repeats"] is None else flags["repeats"],
-            prior=chosen.search.prior or None,
             select=chosen.search.selection,
-            device=flags["device"] or "auto",
-            inherit=folder if inherit else None,
-            watch=watch,
+            start=Start(prior=chosen.search.prior or None, weights_from=folder if inherit else None),
+            compute=Compute(flags["device"] or "auto"),
+            callbacks=[bar],
         )
 
 

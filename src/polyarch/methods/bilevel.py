@@ -50,7 +50,7 @@ from polyarch.training.optimisers import DARTS_WEIGHTS, Sgd, adam_buffers, momen
 from polyarch.training.snapshots import Snapshot
 from polyarch.trees import tree_map
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger("polyarch")
 Gradients = list[Tensor]
 
 
@@ -227,7 +227,7 @@ class Bilevel(Method, ABC):
         """Where roll-outs of T steps do not fill an epoch: how long the last is."""
         batches, steps = problem.train_size // self.feeds(problem)["train"].size, self.objective.steps
         if self.objective.loss != "valid" and batches % steps and distributed.rank() == 0:
-            log.warning(
+            logger.warning(
                 "an epoch has %d batches: its last roll-out has %d steps, not %d", batches, batches % steps, steps
             )
 

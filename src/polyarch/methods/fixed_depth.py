@@ -1,24 +1,32 @@
-"""A residual network of one fixed depth: LDN's baseline (there DDN), trained alike, nothing learnt of depth."""
+"""A residual network of one fixed depth: the baseline of Antorán et al. 2020 (there DDN), nothing learnt of depth."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
+from polyarch.architecture import Architecture
 from polyarch.core import Feed, Info, Method, Problem, Stage, State, gradients
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Space
-from polyarch.spaces.depth import ResidualDepth
 from polyarch.spaces.views import Sparse
 from polyarch.streams import Streams
 from polyarch.training.evaluation import evaluate_view
 from polyarch.training.optimisers import Sgd, momentum_buffers
+
+
+@runtime_checkable
+class Prunable(Protocol):
+    """A nested space that can be cut after one of its options."""
+
+    def pruned(self, architecture: Architecture) -> Space:
+        """The space that ends at an architecture."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +36,7 @@ class FixedDepth(Method):
     name: ClassVar[str] = "fixed-depth"
 
     depth: int = -1
-    """The depth to train; -1 is the deepest of the space."""
+    """The depth to train, or of another nested space the number of its option, from 0; -1 is the last."""
     weights: Sgd = Sgd(lr=0.1, momentum=0.5)
     """How weights are trained (appendix B; for images, to a tenth of the rate after 30 epochs)."""
 
@@ -39,18 +47,25 @@ class FixedDepth(Method):
 
     @override
     def check(self, space: Space) -> None:
-        """Only the depth space has a depth to fix."""
-        if not isinstance(space, ResidualDepth):
-            raise PolyarchError(f"fixed-depth trains networks of the space 'depth', not of {space.name!r}")
-        if self.depth > space.max_depth:
-            raise PolyarchError(f"depth={self.depth} is deeper than max_depth={space.max_depth}; raise max_depth")
+        """Only a nested space has a depth, or the like, to fix."""
+        if not space.nested:
+            raise PolyarchError(
+                f"fixed-depth trains one option of a nested space such as 'depth', and {space.name!r} is none; use "
+                "standalone"
+            )
+        [decision] = space.decisions
+        if self.depth >= len(decision):
+            raise PolyarchError(
+                f"depth={self.depth} is beyond {decision.name}={decision.options[-1]}, the last of this space; lower "
+                "it, or search a space that goes further"
+            )
 
     @override
     def stages(self, space: Space) -> tuple[Stage, ...]:
-        """One, in the space that ends at the fixed depth: deeper blocks are never made."""
-        assert isinstance(space, ResidualDepth)
-        depth = space.max_depth if self.depth < 0 else self.depth
-        return (Stage(replace(space, max_depth=depth), self.epochs),)
+        """One, where a space can be cut in the space that ends at the fixed depth: deeper blocks are never made."""
+        if isinstance(space, Prunable):
+            space = space.pruned(space.architecture([self._option(space)]))
+        return (Stage(space, self.epochs),)
 
     @override
     def schedule(self, epoch: int) -> dict[str, float]:
@@ -62,14 +77,14 @@ class FixedDepth(Method):
         problem.supernet.reset_parameters([s["init"] for s in streams])
         depths = len(problem.space.decisions[0])
         point = torch.full((problem.repeats, 1, depths), -torch.inf, device=problem.device)
-        point[..., -1] = 0
+        point[..., self._option(problem.space)] = 0
         state = State.of(problem.supernet, {"logits": point})
         state.optimiser = momentum_buffers(weights=state.weights)
         return state
 
     @override
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Categorical:
-        """All mass on the deepest network of the (cut) space."""
+        """All mass on the one network."""
         return Categorical(space.decisions, belief["logits"])
 
     @override
@@ -86,4 +101,8 @@ class FixedDepth(Method):
         return evaluate_view(problem, self._view(problem), split)
 
     def _view(self, problem: Problem) -> Sparse:
-        return Sparse((len(problem.space.decisions[0]) - 1,))
+        return Sparse((self._option(problem.space),))
+
+    def _option(self, space: Space) -> int:
+        """The number of the option to train, which is the same where the space is cut after it."""
+        return self.depth if self.depth >= 0 else len(space.decisions[0]) - 1

@@ -123,12 +123,23 @@ def changed(cls: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in told.items() if name not in defaults or defaults[name] != value}
 
 
-def _given(run: Run) -> dict[str, Any]:
-    """What else a search was given beside its data, by the names of `search`'s arguments."""
+def _options(run: Run) -> dict[str, Any]:
+    """What else a search was given beside its data, by the names of the command line's options."""
     config = run.config
-    given: dict[str, Any] = {"init_from": config.init_from, "table": config.table, "column": config.column}
+    given: dict[str, Any] = {"belief-from": config.belief_from, "table": config.table, "column": config.column}
     given |= {"precision": "" if config.precision == "float32" else config.precision}
     return {name: value for name, value in given.items() if value}
+
+
+def _arguments(run: Run) -> dict[str, str]:
+    """The same as arguments of `search`, written in Python; the prior always, since a method's own may change."""
+    config = run.config
+    start = {"prior": repr(config.prior) if isinstance(config.prior, str) else "prior"}
+    start |= {"belief_from": repr(config.belief_from)} if config.belief_from else {}
+    given = {"start": f"pa.Start({', '.join(f'{name}={value}' for name, value in start.items())})"}
+    given |= {"compute": f"pa.Compute(precision={config.precision!r})"} if config.precision != "float32" else {}
+    given |= {"callbacks": f"[pa.TableTruth({config.table!r}, {config.column!r})]"} if config.table else {}
+    return given
 
 
 def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[int] = ()) -> str | None:
@@ -145,7 +156,7 @@ def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[in
     words += ["--out", str(out), "--seed", str(config.seed)]
     words += ["--repeats", str(repeats)] if repeats > 1 else []
     words += ["--baselines", ",".join(map(str, baselines))] if baselines else []
-    words += [part for name, value in _given(run).items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    words += [part for name, value in _options(run).items() for part in (f"--{name}", str(value))]
     usual = selection.rule_for("auto", config.make_space().nested, config.data["examples"]["train"])
     settings = {
         "data": changed(source_for(source["data"]), source["settings"]),
@@ -178,8 +189,7 @@ def search_call(run: Run, out: Path, repeats: int = 1) -> str:
         home = f"pa.{kind}s." if cls.__module__.startswith(f"polyarch.{kind}s.") else ""
         made[kind] = f"{home}{cls.__name__}({values})"
     extra = f", repeats={repeats}" if repeats > 1 else ""
-    extra += "".join(f", {name}={value!r}" for name, value in _given(run).items())
-    extra += ", prior=prior" if not isinstance(config.prior, str) else f", prior={config.prior!r}"
+    extra += "".join(f", {name}={value}" for name, value in _arguments(run).items())
     return (
         f"pa.search(\n    {made['space']},\n    task,\n    {made['method']},\n"
         f"    out={str(out)!r}, seed={config.seed}{extra}, select={config.select!r},\n)"

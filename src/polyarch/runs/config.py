@@ -42,10 +42,10 @@ class Config:
     repeats: int
     device: str
     versions: dict[str, str]
-    inherit: str = ""
-    """The folder of the run whose weights it starts from."""
-    init_from: str = ""
+    belief_from: str = ""
     """The folder of the run whose belief it starts from."""
+    weights_from: str = ""
+    """The folder of the run whose weights it starts from."""
     table: str = ""
     """The file of the table that it is watched by."""
     column: str = ""

@@ -1,4 +1,4 @@
-"""What a search leaves behind at its end: weights, belief, the selected architecture, results; a folder a repeat."""
+"""What a search leaves behind at its end: weights, belief, the selected architecture, results; a folder per repeat."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 from torch import Tensor
 
 from polyarch.architecture import Architecture
+from polyarch.callbacks import Callback, Ending
 from polyarch.data.task import Task
 from polyarch.distributions import selection
 from polyarch.files import make_folder, write_json, write_whole
 from polyarch.runs.config import Config
 from polyarch.runs.results import results
-from polyarch.runs.run import METRICS, RESULT, WEIGHTS, Run, read_history, repeat_folder
-from polyarch.runs.truth import Truth
+from polyarch.runs.run import ARCHITECTURE, METRICS, RESULT, WEIGHTS, Run, read_history, repeat_folder
 from polyarch.training import checkpoints
 from polyarch.training.calibration import calibration_batches, recalibrate
 from polyarch.training.loop import Loop, Progress
 
 
-def finish(folder: Path, config: Config, task: Task, loop: Loop, truth: Truth | None) -> None:
+def finish(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequence[Callback]) -> None:
     """Writes what a run leaves behind; result.json last, since its presence says that all is there."""
     space = loop.problem.space
     belief = loop.method.distribution(space, loop.state.belief)
@@ -31,6 +31,7 @@ def finish(folder: Path, config: Config, task: Task, loop: Loop, truth: Truth | 
     homes = [folder]
     if config.repeats > 1:
         homes = [repeat_folder(folder, config.seed + repeat) for repeat in range(config.repeats)]
+    architectures, found = [], []
     for repeat, home in enumerate(homes):
         if config.repeats > 1:
             make_folder(home)
@@ -46,13 +47,18 @@ def finish(folder: Path, config: Config, task: Task, loop: Loop, truth: Truth | 
         statistics = _own_statistics(loop, task, architecture, repeat)
         tensors |= {f"statistics/{name}": value for name, value in statistics.items()}
         checkpoints.save(home / WEIGHTS, tensors, {"best_epoch": loop.progress.best_epoch[repeat]})
-        write_json(home / "architecture.json", {"architecture": str(architecture), "select": config.select})
+        selected = {"architecture": str(architecture), "select": config.select, "stage": loop.progress.stage}
+        write_json(home / ARCHITECTURE, selected)
         probs = {name: p.tolist() for name, p in one.probs().items()}
         write_json(home / "distribution.json", {"probs": probs})
-        watched = {"truth": truth.result(space, architecture)} if truth else {}
-        write_json(home / RESULT, results(Run(home, task), task) | watched)
+        architectures.append(architecture)
+        found.append(results(Run(home, task), task))
+    ending = Ending(space, architectures, found)
+    for callback in callbacks:
+        callback.on_end(ending)
+    for home, result in zip(homes, found, strict=True):
+        write_json(home / RESULT, result)
     if config.repeats > 1:
-        found = [Run(home).result for home in homes]
         best = best_seed(found, loop.progress.best)
         write_json(folder / RESULT, {"run": str(folder), "runs": found, "best": best})
 

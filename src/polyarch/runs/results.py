@@ -147,13 +147,15 @@ def results(run: Run, task: Task) -> dict[str, Any]:
     if run.space.nested:
         seconds["saving"] = 1 - seconds["selected"] / seconds["largest"]
     history = run.history()
-    result: dict[str, Any] = {
+    chosen = zip(run.space.decisions, run.architecture.choices, strict=True)
+    return {
         "run": str(run.folder),
         "space": run.config.space["name"],
         "method": run.config.method["name"],
         "data": run.config.data["name"],
         "seed": run.seed,
         "architecture": str(run.architecture),
+        "selected": {decision.name: decision.options[option] for decision, option in chosen},
         "distribution": {
             "probs": {name: p.tolist() for name, p in run.distribution.probs().items()},
             "entropy": run.distribution.entropy().item(),
@@ -163,6 +165,3 @@ def results(run: Run, task: Task) -> dict[str, Any]:
         "budget": {"forward": history[-1]["forward"], "backward": history[-1]["backward"]},
         "forward_seconds": seconds,
     }
-    if run.space.name == "depth":
-        result["selected_depth"] = run.architecture.choices[0]
-    return result

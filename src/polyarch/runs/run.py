@@ -30,6 +30,7 @@ from polyarch.training.calibration import calibration_batches, recalibrate
 from polyarch.uncertainty.ensemble import Apart, Ensemble, Nested, Within
 from polyarch.uncertainty.members import Members, members_of
 
+ARCHITECTURE = "architecture.json"
 WEIGHTS = "weights.safetensors"
 RESULT = "result.json"
 METRICS = "metrics.jsonl"
@@ -66,8 +67,9 @@ class Run:
 
     @cached_property
     def space(self) -> Space:
-        """The space of the last stage."""
-        return self.config.make_method().stages(self.config.make_space())[-1].space
+        """The space of the stage that the search ended in: the last one, unless a callback stopped it before."""
+        stage = read_json(self.folder / ARCHITECTURE)["stage"]
+        return self.config.make_method().stages(self.config.make_space())[stage].space
 
     @cached_property
     def distribution(self) -> Distribution:
@@ -82,7 +84,7 @@ class Run:
     @cached_property
     def architecture(self) -> Architecture:
         """The selected architecture."""
-        return self.space.parse(read_json(self.folder / "architecture.json")["architecture"])
+        return self.space.parse(read_json(self.folder / ARCHITECTURE)["architecture"])
 
     def selected(self, rule: str) -> Architecture:
         """What another rule would have selected."""
@@ -285,11 +287,8 @@ def open_run(folder: str | Path) -> Run:
     """A finished run; for a folder of several repeats, take one of `open_repeats`, or `open_best`."""
     run = _opened(folder)
     if run.config.repeats > 1:
-        best = run.result.get("best")
-        advice = f"open one of them, such as {repeat_folder(run.folder, run.seed if best is None else best)}"
-        raise PolyarchError(
-            f"{folder} holds {run.config.repeats} repeats; {advice}{', the best' if best is not None else ''}"
-        )
+        best = repeat_folder(run.folder, run.result["best"])
+        raise PolyarchError(f"{folder} holds {run.config.repeats} repeats; open one of them, such as {best}, the best")
     return run
 
 
@@ -301,11 +300,6 @@ def open_best(folder: str | Path) -> Run:
     run = _opened(folder)
     if run.config.repeats == 1:
         return run
-    if "best" not in run.result:
-        raise PolyarchError(
-            f"{folder} does not say which of its repeats is the best, since an earlier version wrote it; remove "
-            f"{run.folder / RESULT} and run `{resume_command(run.folder)}`, which compares them"
-        )
     return Run(repeat_folder(run.folder, run.result["best"]))
 
 

@@ -16,7 +16,6 @@ from torch import Tensor
 from polyarch.architecture import Architecture
 from polyarch.distributions.priors import uniform
 from polyarch.errors import PolyarchError
-from polyarch.runs.config import Config
 from polyarch.spaces.base import Space
 from polyarch.tables.columns import abridged
 from polyarch.tables.finding import find_table, open_table
@@ -106,11 +105,6 @@ class Truth:
         """Raises when no row is of the space; most often a few draws settle it, where enumerating may take long."""
         if set(table.architectures).isdisjoint(_random_keys(self._space)):
             table.coverage(self._space)
-
-
-def truth_of(config: Config) -> Truth | None:
-    """The table that a run is watched by, if any."""
-    return Truth(config.table, config.column, config.make_space()) if config.table else None
 
 
 def _spread(numbers: list[float]) -> dict[str, Any]:

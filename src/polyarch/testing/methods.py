@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,13 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from polyarch.callbacks import Checkpoints
 from polyarch.core import Method
 from polyarch.data.task import Task
+from polyarch.runs.options import Compute
 from polyarch.runs.run import WEIGHTS, read_history, repeat_folder
 from polyarch.runs.search import resume, search
 from polyarch.spaces.base import Space
+from polyarch.testing.callbacks import CopyAfterFirst
 from polyarch.training import checkpoints
-from polyarch.training.rehearsal import one_step, prepare, rehearse, standardised
+from polyarch.training.dry_run import dry_run, one_step, prepare, standardised
 
 RELATIVE, ABSOLUTE = 1e-3, 1e-4
 """Between batched and single runs, or two ranks and one: sums are taken in another order, and steps amplify it."""
@@ -63,21 +65,17 @@ def check_groups(method: Method, space: Space, task: Task) -> None:
 
 def check_capture(method: Method, space: Space, task: Task) -> None:
     """A step on fake tensors: fails where a value is read back to the host or a shape depends on data."""
-    assert rehearse(method, space, task).activations >= 0
+    assert dry_run(method, space, task).activations >= 0
 
 
 def run_plain(method: Method, space: Space, task: Task, folder: Path) -> None:
     """A search in `plain`, and in `killed` what there was of it on the disk after its first evaluation."""
-    plain, killed = folder / "plain", folder / "killed"
-
-    def kill(_: dict[str, Any]) -> None:
-        if not killed.exists():
-            shutil.copytree(plain, killed)
-
+    plain = folder / "plain"
+    callbacks = [Checkpoints(seconds=0), CopyAfterFirst(plain, folder / "killed")]
     chance = torch.get_rng_state()
-    search(space, task, method, out=plain, seed=1, device="cpu", checkpoint_seconds=0, watch=kill)
+    search(space, task, method, out=plain, seed=1, compute=Compute("cpu"), callbacks=callbacks)
     assert torch.equal(chance, torch.get_rng_state()), "a method must draw from its streams alone"
-    assert len(read_history(plain)) > len(read_history(killed)), "the method must be evaluated before its end"
+    assert (folder / "killed").exists(), "the method must be evaluated before its end"
 
 
 def check_resume(task: Task, folder: Path) -> None:
@@ -91,7 +89,7 @@ def check_resume(task: Task, folder: Path) -> None:
 
 def check_repeats(method: Method, space: Space, task: Task, folder: Path) -> None:
     """The second of two batched repeats must equal its single run, to tolerance."""
-    search(space, task, method, out=folder / "repeats", seed=0, repeats=2, device="cpu")
+    search(space, task, method, out=folder / "repeats", seed=0, repeats=2, compute=Compute("cpu"))
     own = repeat_folder(folder / "repeats", 1)
     # Statistics of batch norm may be of operations that only the other repeat runs; what they lead to is compared.
     plain, found = ({n: v for n, v in _weights(f).items() if "buffers/" not in n} for f in (folder / "plain", own))

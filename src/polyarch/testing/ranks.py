@@ -6,6 +6,7 @@ import sys
 
 import torch.distributed as dist
 
+from polyarch.runs.options import Compute
 from polyarch.runs.run import Run
 from polyarch.runs.search import search
 
@@ -21,7 +22,7 @@ def main(folder: str, out: str) -> None:
         config.make_method(),
         out=out,
         seed=config.seed,
-        device="cpu",
+        compute=Compute("cpu"),
     )
     dist.destroy_process_group()
 

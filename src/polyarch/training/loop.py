@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,10 +33,12 @@ class Progress:
     best_epoch: list[int] = field(default_factory=list)
     stopped_epoch: list[int] = field(default_factory=list)
     """When a repeat stopped early; 0 while it runs."""
+    ended: bool = False
+    """Whether a callback ended the search here."""
 
     def finished(self, epochs: int) -> bool:
-        """Whether the stage is over: all its epochs done, or every repeat stopped."""
-        return self.epoch >= epochs or (bool(self.stopped_epoch) and all(self.stopped_epoch))
+        """Whether the stage is over: all its epochs done, every repeat stopped, or the search ended by a callback."""
+        return self.ended or self.epoch >= epochs or (bool(self.stopped_epoch) and all(self.stopped_epoch))
 
 
 class Batches:
@@ -150,6 +152,8 @@ class Loop:
         self._draws: dict[str, Any] = {}
         self._captured: dict[tuple[str, int | None], CapturedStep] = {}
         self.best = {name: value.detach().clone() for name, value in state.tensors().items()}
+        self.on_step: Callable[[Info], None] | None = None
+        """Called after every step with what it says of itself, as tensors on the device."""
         if not progress.best:
             progress.best = [-math.inf] * problem.repeats
             progress.best_epoch = [0] * problem.repeats
@@ -169,6 +173,8 @@ class Loop:
         for step, count in enumerate(counts):
             self._draw()
             info = self._step(step, parts[count])
+            if self.on_step:
+                self.on_step(info)
             for name, value in info.metrics.items():
                 share = value * (count / sum(counts))
                 totals[name] = totals[name] + share if name in totals else share

@@ -1,4 +1,4 @@
-"""A first step, rehearsed: to check a method, and to say what a search would need."""
+"""A first step on tensors without memory: to check a method, and to estimate what a search would need."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from polyarch.trees import tree_map
 
 
 @dataclass(frozen=True)
-class Needs:
-    """What one step of a search holds in memory, in bytes, and how many parameters it trains (one repeat's)."""
+class MemoryEstimate:
+    """What one step of a search holds in memory, in bytes, and how many parameters it trains (of one repeat)."""
 
     parameters: int
     state: int
@@ -74,11 +74,11 @@ def standardised(task: Task) -> Split:
     return Split(task.standardise(task.train.x), task.train.y)
 
 
-def rehearse(method: Method, space: Space, task: Task, repeats: int = 1) -> Needs:
+def dry_run(method: Method, space: Space, task: Task, repeats: int = 1) -> MemoryEstimate:
     """Runs one step on fake tensors, which have shapes but no memory, and counts.
 
     Raises where a step reads a value back to the host or has a shape that depends on data: it could not be captured. A
-    method that has a sparse form is rehearsed in its dense one, which needs more.
+    method that has a sparse form is run in its dense one, which needs more.
     """
     method = method.capturable()
     saved: dict[int, Tensor] = {}
@@ -94,7 +94,7 @@ def rehearse(method: Method, space: Space, task: Task, repeats: int = 1) -> Need
         one_step(method, problem, state, feed)
         own = {id(value.untyped_storage()) for value in state.tensors().values()}
         activations = sum(_bytes(v.untyped_storage()) for key, v in saved.items() if key not in own)
-        return Needs(
+        return MemoryEstimate(
             parameters=sum(p.numel() for p in state.weights.values()) // repeats,
             state=sum(_bytes(value) for value in state.tensors().values()),
             gradients=sum(_bytes(value) for value in (*state.weights.values(), *state.belief.values())),

@@ -1,0 +1,63 @@
+"""Where a search computes, and what it starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import torch
+
+from polyarch.distributions.categorical import Categorical
+from polyarch.errors import PolyarchError, unknown
+
+PRECISIONS = ("float32", "bfloat16")
+
+
+@final
+@dataclass(frozen=True)
+class Compute:
+    """Where a search computes, and how precisely."""
+
+    device: str = "auto"
+    """`cpu`, `cuda`, or `auto`, which is CUDA where there is one."""
+    precision: str = "float32"
+    """`float32`, or, on a CUDA device, `bfloat16` for products and convolutions; weights, statistics and losses stay in
+    single precision, and so does everything after the search."""
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise unknown("precision", self.precision, PRECISIONS)
+
+    def find_device(self) -> torch.device:
+        """The device that is meant here; raises where there is none, or where it lacks the precision."""
+        device = find_device(self.device)
+        if self.precision == "bfloat16" and device.type != "cuda":
+            raise PolyarchError("precision bfloat16 is for CUDA devices; leave it out, or search on one")
+        return device
+
+
+@final
+@dataclass(frozen=True)
+class Start:
+    """What a search starts from: what is believed before, and what other runs have learnt."""
+
+    prior: str | Categorical | None = None
+    """Over architectures; the method's own by default. A name, or a distribution over the space's decisions."""
+    belief_from: str | Path | None = None
+    """The folder of a finished run of the same method and the same decisions; the search starts from the belief learnt
+    there, perhaps on a smaller network or on other data."""
+    weights_from: str | Path | None = None
+    """The folder of a finished run; training one network (`Standalone`) starts from the weights that the run gives its
+    architecture."""
+
+
+def find_device(name: str) -> torch.device:
+    """The device a name means; `auto` is CUDA where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name not in ("cpu", "cuda"):
+        raise PolyarchError(f"device must be auto, cpu or cuda; not {name!r}")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise PolyarchError("no CUDA device is available to torch here; use --device cpu")
+    return torch.device(name)
