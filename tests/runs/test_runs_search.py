@@ -157,8 +157,8 @@ def test_priors_that_make_no_sense(tmp_path, task):
 def test_settings_that_a_class_no_longer_has(tmp_path, task):
     out = tmp_path / "run"
     config = search(SPACE, task, METHOD, out=out, compute=pa.Compute("cpu")).config
-    replace(config, method={**config.method, "settings": {**config.method["settings"], "rat": 1}}).write(out)
-    with pytest.raises(PolyarchError, match=r"unknown setting of VariationalDepth 'rat'; did you mean 'rate'\?"):
+    replace(config, method={**config.method, "settings": {**config.method["settings"], "epoch": 1}}).write(out)
+    with pytest.raises(PolyarchError, match=r"unknown setting of VariationalDepth 'epoch'; did you mean 'epochs'\?"):
         Run(out).space  # noqa: B018
 
 

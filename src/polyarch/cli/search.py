@@ -15,6 +15,7 @@ from polyarch.cli.options import Json, Set
 
 if TYPE_CHECKING:
     from polyarch.callbacks import Callback
+    from polyarch.core import Method
     from polyarch.methods.fixed_depth import FixedDepth
     from polyarch.runs.config import Config
     from polyarch.spaces.base import Space
