@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from polyarch.plotting import Array, thinned
 from polyarch.report import strands, time_figures, words
-from polyarch.report.drawing import Array, thinned
 from polyarch.report.evidence import Course, averaged
 
 MOST_PANELS = 32

@@ -16,7 +16,7 @@ from polyarch.data.task import Split, Task
 from polyarch.distributions.priors import uniform
 from polyarch.distributions.reading import ReadOut
 from polyarch.errors import PolyarchError
-from polyarch.report.drawing import Array
+from polyarch.plotting import Array
 from polyarch.runs.results import BATCH, largest
 from polyarch.runs.run import WEIGHTS, Run
 from polyarch.spaces.base import Space

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from polyarch.report.drawing import BLUE, INK, MUTED, ORANGE, PALE, WIDTH, Array, grid, label_ends, style, to_svg
+from polyarch.plotting import BLUE, INK, MUTED, ORANGE, PALE, WIDTH, Array, grid, label_ends, style, to_svg
 
 
 @dataclass(frozen=True)

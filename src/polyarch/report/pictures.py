@@ -14,9 +14,9 @@ from torch import Tensor
 
 from polyarch.data.labels import labelled
 from polyarch.data.task import Classification, Task
+from polyarch.plotting import BLUE, GREEN, MUTED, Array
 from polyarch.report import evidence, uncertainty_figures, words
 from polyarch.report import prediction_figures as figures
-from polyarch.report.drawing import BLUE, GREEN, MUTED, Array
 from polyarch.report.evidence import Voices
 from polyarch.report.story import MIXED, UNPRUNED, Story
 from polyarch.runs.results import largest

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from polyarch.report.drawing import (
+from polyarch.plotting import (
     BLUE,
     CARD,
     INK,

@@ -11,8 +11,8 @@ import numpy as np
 from markupsafe import Markup
 
 from polyarch import selection
+from polyarch.plotting import BLUE, GREEN, Array
 from polyarch.report import bands, cells, evidence, figures, pictures, time_figures, words
-from polyarch.report.drawing import BLUE, GREEN, Array
 from polyarch.report.story import Story
 from polyarch.runs.run import resume_command
 from polyarch.spaces.graph import Graph

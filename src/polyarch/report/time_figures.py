@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from polyarch.report.drawing import (
+from polyarch.plotting import (
     BLUE,
     CARD,
     GREEN,

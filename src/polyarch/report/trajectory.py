@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from polyarch.plotting import BLUE, GREEN
 from polyarch.report import time_figures, words
-from polyarch.report.drawing import BLUE, GREEN
 from polyarch.report.evidence import Course
 from polyarch.report.story import Story
 from polyarch.report.time_figures import Line, Panel

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from polyarch.report.drawing import BLUE, CARD, GREEN, MUTED, ORANGE, WIDTH, grid, style, thinned, to_file, to_svg
+from polyarch.plotting import BLUE, CARD, GREEN, MUTED, ORANGE, WIDTH, grid, style, thinned, to_file, to_svg
 from polyarch.report.prediction_figures import FEW, diagram
 from polyarch.report.words import AURC, THIN, number, whole
 from polyarch.uncertainty.calibration import ece, reliability
