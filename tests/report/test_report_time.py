@@ -8,7 +8,7 @@ import pytest
 from rewriting import STAGES, rewritten
 
 import polyarch as pa
-from polyarch.report import bands, cells, evidence, strands, time_figures, trajectory, write_report
+from polyarch.report import bands, evidence, graph_svg, operation_colours, time_figures, trajectory, write_report
 from polyarch.report.evidence import Course
 from polyarch.report.story import Story
 from polyarch.report.time_figures import Line, Panel
@@ -240,7 +240,7 @@ def test_options_with_a_band_differ_in_colour_though_there_are_more_options_than
     probs = np.full((3, 20), 0.01)
     probs[:, [2, 9, 17]] = 0.4, 0.23, 0.2
     options = {"degree": [str(k) for k in range(20)]}
-    assert len(set(strands.colours(options["degree"]).values())) == len(strands.OTHERS) < 20
+    assert len(set(operation_colours.colours(options["degree"]).values())) == len(operation_colours.OTHERS) < 20
     one = [course({"degree": probs})]
     legend = dict(bands.picture(one, options, options).legend)
     assert list(legend) == ["2", "9", "17", "others"]
@@ -294,8 +294,8 @@ def test_an_operation_has_the_colour_that_it_has_in_the_picture_of_the_cell(pair
         options = {d.name: d.options for d in evidence.simplices(run)}
         legend = dict(bands.picture([evidence.course(run)], options, operations).legend)
         every = tuple(itertools.chain.from_iterable(operations.values()))
-        lines = [line for graph in evidence.graphs(run) for line in cells.picture(graph, every).lines]
-        in_cells = {line.strand.operation: line.strand.colour for line in lines}
+        lines = [line for graph in evidence.graphs(run) for line in graph_svg.picture(graph, every).lines]
+        in_cells = {line.stroke.operation: line.stroke.colour for line in lines}
         compared = {name for name in legend.keys() & in_cells.keys() if name != "none"}
         assert {"skip_connect", "avg_pool_3x3"} < compared
         assert {name: legend[name] for name in compared} == {name: in_cells[name] for name in compared}
@@ -304,14 +304,14 @@ def test_an_operation_has_the_colour_that_it_has_in_the_picture_of_the_cell(pair
 def test_own_operations_have_one_colour_in_all_pictures_of_a_page():
     """Several names would like the same colour: which of them gets it must not depend on the picture."""
     names = ["relu", "gelu", "silu", "tanh", "linear", "deep", "attention", "mix"]
-    one_by_one = {name: strands.colours([name])[name] for name in names}
+    one_by_one = {name: operation_colours.colours([name])[name] for name in names}
     assert len(set(one_by_one.values())) < len(names)
-    together = strands.colours(names)
+    together = operation_colours.colours(names)
     assert len(set(together.values())) == len(names)
     for name in names:
         graph = Graph("cell", (Node("a", "a"), Node("b", "b")), (Edge("a", "b", name, 1.0),))
-        [line] = cells.picture(graph, tuple(names)).lines
-        assert line.strand.colour == together[name]
+        [line] = graph_svg.picture(graph, tuple(names)).lines
+        assert line.stroke.colour == together[name]
 
 
 def test_pairs_of_input_and_operation_share_the_colour_of_the_operation(pairs):

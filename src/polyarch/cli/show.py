@@ -42,7 +42,7 @@ def _draw(path: Path, runs: list[Run]) -> None:
     from dataclasses import replace
 
     from polyarch.report import evidence
-    from polyarch.report.cells import draw_all
+    from polyarch.report.graph_svg import draw_all
     from polyarch.runs.files import write_whole
 
     found = [

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from polyarch.plotting import Array, thinned
-from polyarch.report import strands, time_figures, words
+from polyarch.report import operation_colours, time_figures, words
 from polyarch.report.evidence import Course, averaged
 
 MOST_PANELS = 32
@@ -23,7 +23,7 @@ FEW = 3
 """Of more options, those have one that were ever among so many likeliest."""
 WIDE, NARROW, MANY = 230, 150, 9
 """Pixels of the narrowest panel; more panels than `MANY` are narrow. The page's style has the same numbers."""
-COLOURS = {strands.MUTED: "var(--muted)"}
+COLOURS = {operation_colours.MUTED: "var(--muted)"}
 """Colours that follow the page's."""
 REST = "others"
 REST_COLOUR = "var(--line)"
@@ -88,7 +88,7 @@ def picture(
     """
     epochs, probs = _belief(courses)
     shown = _shown(probs)
-    found = strands.colours(colour_order(courses, operations))
+    found = operation_colours.colours(colour_order(courses, operations))
     colours = {operation: COLOURS.get(colour, colour) for operation, colour in found.items()}
     first, last = time_figures.ends(courses)
     across = 100 * (epochs - first) / (last - first)

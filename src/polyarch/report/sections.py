@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,10 +11,9 @@ from markupsafe import Markup
 
 from polyarch import selection
 from polyarch.plotting import BLUE, GREEN, Array
-from polyarch.report import bands, cells, evidence, figures, pictures, time_figures, words
+from polyarch.report import bands, evidence, figures, graph_svg, pictures, time_figures, words
 from polyarch.report.story import Story
 from polyarch.runs.run import resume_command
-from polyarch.spaces.graph import Graph
 from polyarch.uncertainty.ensemble import Ensemble
 
 LABELS = {"step": "steps", "train": "train", "valid": "valid."}
@@ -30,17 +28,12 @@ def architecture(story: Story) -> dict[str, Any] | None:
     drawn = [
         {
             "title": f"{graph.title}, seed {run.seed}" if story.several else graph.title,
-            "svg": _inline(graph, operations),
+            "svg": Markup(graph_svg.draw(graph, operations)),
         }
         for run, graph in shown
     ]
     texts = list(dict.fromkeys(str(run.architecture) for run in story.runs))
     return {"pictures": drawn, "texts": texts, "is_belief": not story.is_point}
-
-
-def _inline(graph: Graph, operations: Sequence[str]) -> Markup:
-    """A picture without the address of its language, which a page does not need: it shows no address at all."""
-    return Markup(re.sub(r' xmlns="[^"]*"', "", cells.draw(graph, operations), count=1))
 
 
 def belief(story: Story) -> dict[str, Any] | None:
