@@ -157,7 +157,7 @@ def hints(svg):
 
 def strokes(svg):
     """Paths of the edges, in the order in which they are drawn."""
-    return [group.find("path") for group in parsed(svg).iter("g") if group.find("path") is not None]
+    return [group.find("path") for group in parsed(svg).iter("g") if group.find("title") is not None]
 
 
 def labels(graph):
@@ -459,7 +459,7 @@ def test_a_long_chain_goes_on_in_the_next_row_at_a_node_shown_again():
         assert above[-1] == below[0]
     assert list(dict.fromkeys(itertools.chain.from_iterable(rows))) == [node.name for node in chain(14).nodes]
     assert sum(line.stroke.operation == "attention" for line in placed.lines) == 14
-    again = parsed(draw(chain(14))).findall("rect[@class='node'][@stroke-dasharray]")
+    again = parsed(draw(chain(14))).findall(".//rect[@class='node'][@stroke-dasharray]")
     assert len(again) == len(rows) - 1
 
 

@@ -38,8 +38,29 @@ class Line:
     stroke: Stroke
     points: tuple[tuple[float, float], ...]
     label: Box | None
-    tip: bool
+    has_tip: bool
     """Whether the arrowhead of its connection is on this line."""
+
+    @property
+    def path(self) -> str:
+        """As SVG writes it."""
+        (x, y), *rest = self.points
+        path = f"M{x:.1f} {y:.1f}"
+        for is_curve, (to_x, to_y) in zip(itertools.cycle((True, False)), rest, strict=False):
+            if is_curve and abs(to_y - y) > 0.05:
+                middle = (x + to_x) / 2
+                path += f"C{middle:.1f} {y:.1f} {middle:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
+            else:
+                path += f"H{to_x:.1f}"
+            x, y = to_x, to_y
+        return path
+
+    @property
+    def tip(self) -> str:
+        """The corners of its arrowhead, if it has one."""
+        x, y = self.points[-1]
+        half = max(3.6, self.stroke.width / 2 + 2)
+        return f"{x:.1f},{y - half:.1f} {x + ARROW:.1f},{y:.1f} {x:.1f},{y + half:.1f}" if self.has_tip else ""
 
 
 @dataclass(frozen=True)
@@ -100,8 +121,8 @@ class _Route:
         return [start, self.level, end] if self.way else [start, end]
 
 
-def layout(nodes: Sequence[Node], connections: Sequence[Connection]) -> Layout:
-    """Places nodes, given in topological order, and what joins them: all in one row, without a legend."""
+def layout(nodes: Sequence[Node], connections: Sequence[Connection], top: float = 0.0) -> Layout:
+    """Places nodes, given in topological order, and what joins them: all in one row, which begins at a height."""
     places, routes, count = _planned(nodes, connections)
     arcs = sorted((route for route in routes if route.generations > 1), key=lambda route: route.generations)
     _choose_sides(arcs)
@@ -115,15 +136,15 @@ def layout(nodes: Sequence[Node], connections: Sequence[Connection]) -> Layout:
         else:
             arc.level = max(bottoms[passed]) + GAP + arc.above
             bottoms[passed] = [arc.level + arc.below] * len(arc.way)
-    top = min(tops, default=0.0) - MARGIN
+    shift = top + MARGIN - min(tops, default=0.0)
     for place in places:
-        place.level -= top
+        place.level += shift
     for route in routes:
-        route.level -= top
+        route.level += shift
     columns = _columns(count, places, routes)
     return Layout(
         width=columns[-1][1] + MARGIN if columns else MARGIN,
-        height=max(bottoms, default=0.0) - top + MARGIN,
+        height=max(bottoms, default=0.0) + shift + MARGIN,
         nodes=tuple((place.node, _box(columns[place.column], place)) for place in places),
         lines=tuple(itertools.chain.from_iterable(_lines(route, columns) for route in routes)),
     )
@@ -177,7 +198,7 @@ def _choose_sides(arcs: Sequence[_Route]) -> None:
 
 
 def _set_ports(places: Sequence[_Place], routes: Sequence[_Route]) -> None:
-    """Lines touch a node in the order of their levels, those to the next column in the middle; its box grows with them."""
+    """Lines touch a node in the order of their levels, those to the next column in its middle; its box fits them."""
     gap = max((stroke.width for route in routes for stroke in route.connection.strokes), default=0) + 6
     for place in places:
         for end in (0, 1):
@@ -249,4 +270,4 @@ def _lines(route: _Route, columns: Sequence[tuple[float, float]]) -> Iterator[Li
         if stroke.text and route.label_column is not None:
             middle = sum(columns[route.label_column]) / 2
             label = Box(middle - stroke.label_width / 2, y - LABEL_HEIGHT / 2, stroke.label_width, LABEL_HEIGHT)
-        yield Line(stroke, (start, *way, end), label, tip=stroke is likeliest)
+        yield Line(stroke, (start, *way, end), label, has_tip=stroke is likeliest)

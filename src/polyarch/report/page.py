@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
-
-import jinja2
 
 from polyarch.data.task import Task
 from polyarch.errors import PolyarchError
 from polyarch.report import headline, sections, trajectory, words
 from polyarch.report.story import Story
+from polyarch.report.templates import render
 from polyarch.runs.files import write_whole
 from polyarch.runs.run import Run
 
@@ -68,13 +66,9 @@ def write_summary_report(folder: str | Path, runs: Sequence[Run], task: Task, *,
 
 
 def _write(story: Story) -> Path:
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    template = environment.from_string(files("polyarch.report").joinpath("template.html.j2").read_text("utf-8"))
     path = story.folder / NAME
     # A folder's name may hold bytes that are no text.
-    write_whole(path, template.render(_context(story)).encode("utf-8", "backslashreplace"))
+    write_whole(path, render("template.html.j2", _context(story)).encode("utf-8", "backslashreplace"))
     return path
 
 
