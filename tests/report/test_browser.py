@@ -24,7 +24,7 @@ COLOURS = """[getComputedStyle(document.body).backgroundColor,
   getComputedStyle(document.querySelector('svg text')).fill]"""
 FONTS = """[...document.querySelectorAll('svg text')]
   .filter(t => getComputedStyle(t).fontFamily !== getComputedStyle(document.body).fontFamily).length"""
-COLUMNS = "new Set([...document.querySelectorAll('.bands > div')].map(p => p.getBoundingClientRect().left)).size"
+COLUMNS = "new Set([...document.querySelectorAll('.areas > div')].map(p => p.getBoundingClientRect().left)).size"
 STAGES = (
     "document.querySelectorAll('.stages span').length",
     """[...document.querySelectorAll('.stages')].flatMap(row => {
