@@ -30,7 +30,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 import polyarch as pa
 from polyarch.data.task import Task
-from polyarch.report.drawing import (
+from polyarch.plotting import (
     BLUE,
     CARD,
     GREEN,

@@ -77,7 +77,7 @@ def markdown(folder: Path) -> str:
 
 def draw(folder: Path) -> None:
     """All figures that there are rows for."""
-    from polyarch.report.drawing import CARD, style
+    from polyarch.plotting import CARD, style
 
     for name, part in PARTS.items():
         found = read(folder, name)

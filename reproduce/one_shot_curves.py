@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from polyarch.report.drawing import BLUE, GREEN, INK, MUTED, ORANGE, WIDTH, grid, label_ends
+from polyarch.plotting import BLUE, GREEN, INK, MUTED, ORANGE, WIDTH, grid, label_ends
 from polyarch.tables import Table, open_table
 from reproduce.one_shot_parts import Found, Part, Row
 from reproduce.one_shot_ranks import Numbers, interval, spearman

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from polyarch.report.drawing import BLUE, GREEN, INK, MUTED, ORANGE, SHADES, WIDTH, grid, label_ends
+from polyarch.plotting import BLUE, GREEN, INK, MUTED, ORANGE, SHADES, WIDTH, grid, label_ends
 from reproduce.depth_tables import told
 from reproduce.one_shot_parts import Found, Row
 from reproduce.one_shot_ranks import Numbers

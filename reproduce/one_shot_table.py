@@ -13,7 +13,7 @@ from torch import Tensor
 
 from polyarch.blackbox import BlackBox, Budget, History, LocalSearch, RandomSearch, RegularisedEvolution, TableJudge
 from polyarch.data.task import TaskShape
-from polyarch.report.drawing import BLUE, GREEN, INK, MUTED, ORANGE, WIDTH, grid, label_ends
+from polyarch.plotting import BLUE, GREEN, INK, MUTED, ORANGE, WIDTH, grid, label_ends
 from polyarch.scores import Candidate, SynFlow
 from polyarch.spaces import NasBench201
 from polyarch.tables import Table, open_table

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from polyarch.report.drawing import BLUE, CARD, GREEN, MUTED, ORANGE, WIDTH, grid, label_ends, style
+from polyarch.plotting import BLUE, CARD, GREEN, MUTED, ORANGE, WIDTH, grid, label_ends, style
 from reproduce.depth_tables import told
 from reproduce.stochastic_networks import LISTED, MANY, SETUPS
 from reproduce.training_speed_tables import Part, Row, read, table

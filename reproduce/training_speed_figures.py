@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, MaxNLocator
 
-from polyarch.report.drawing import BLUE, GREEN, INK, MUTED, ORANGE, PALE, SHADES, WIDTH, grid, label_ends, style
+from polyarch.plotting import BLUE, GREEN, INK, MUTED, ORANGE, PALE, SHADES, WIDTH, grid, label_ends, style
 from reproduce.depth_figures import standalone
 from reproduce.training_speed_tables import Part, Row, read
 

@@ -15,14 +15,16 @@ TWICE = """(() => {
   const ids = [...document.querySelectorAll('[id]')].map(e => e.id);
   return ids.filter((id, k) => ids.indexOf(id) !== k);
 })()"""
-DANGLING = """[...document.querySelectorAll('svg use')].map(e => e.getAttribute('xlink:href').slice(1))
+DANGLING = """[...document.querySelectorAll('svg use')].map(e => e.getAttribute('href').slice(1))
   .filter(id => !document.getElementById(id))"""
 EMPTY_IMAGES = """[...document.images].filter(i => !i.naturalWidth).length
   + [...document.querySelectorAll('svg image')].filter(i => !i.getBoundingClientRect().width).length"""
 DRAWN = "[...document.querySelectorAll('figure svg')].every(s => s.getBoundingClientRect().height > 60)"
 COLOURS = """[getComputedStyle(document.body).backgroundColor,
   getComputedStyle(document.querySelector('svg text')).fill]"""
-COLUMNS = "new Set([...document.querySelectorAll('.bands > div')].map(p => p.getBoundingClientRect().left)).size"
+FONTS = """[...document.querySelectorAll('svg text')]
+  .filter(t => getComputedStyle(t).fontFamily !== getComputedStyle(document.body).fontFamily).length"""
+COLUMNS = "new Set([...document.querySelectorAll('.areas > div')].map(p => p.getBoundingClientRect().left)).size"
 STAGES = (
     "document.querySelectorAll('.stages span').length",
     """[...document.querySelectorAll('.stages')].flatMap(row => {
@@ -97,12 +99,12 @@ NAMES = (
 
 @pytest.mark.parametrize("name", NAMES)
 def test_page_is_quiet_and_asks_nothing_of_the_network(browser, pages, name):
-    seen = browser.open(pages[name], TWICE, DANGLING, EMPTY_IMAGES, DRAWN, STICKS_OUT, OVERLAPS)
+    seen = browser.open(pages[name], TWICE, DANGLING, EMPTY_IMAGES, DRAWN, FONTS, STICKS_OUT, OVERLAPS)
     assert seen.complaints == []
     assert seen.requests[0] == pages[name].as_uri()
     assert all(address.startswith("data:") for address in seen.requests[1:])
-    twice, dangling, empty, drawn, sticks_out, overlaps = seen.values
-    assert (twice, dangling, empty, drawn, sticks_out, overlaps) == ([], [], 0, True, 0, [])
+    twice, dangling, empty, drawn, fonts, sticks_out, overlaps = seen.values
+    assert (twice, dangling, empty, drawn, fonts, sticks_out, overlaps) == ([], [], 0, True, 0, 0, [])
 
 
 @pytest.mark.parametrize("name", ["digits", "pairs", "staged"])

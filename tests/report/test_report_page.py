@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from nested_space import WIDTHS, Widths
 from rewriting import rewritten
 from sklearn.metrics import roc_auc_score
 
@@ -14,11 +15,11 @@ import polyarch as pa
 from polyarch.data.task import Split
 from polyarch.errors import PolyarchError
 from polyarch.files import write_json
-from polyarch.report import words, write_report, write_summary_report
+from polyarch.report import commands, write_report, write_summary_report
 from polyarch.runs.run import Run
 from polyarch.testing.toy import EnumeratedElbo, Lines, toy_task
 
-DEPTH_SEARCH = ["table", "belief", "course", "curves", "calibration", "uncertainty"]
+DEPTH_SEARCH = ["table", "belief", "belief_over_time", "curves", "calibration", "uncertainty"]
 
 
 def sections(text):
@@ -115,17 +116,17 @@ def test_odd_names_are_escaped(digits):
 
 def test_what_a_search_was_given_is_given_again(tmp_path, cell_search):
     run = cell_search.runs[0]
-    assert "--table" not in words.search_command(run, tmp_path / "out")
+    assert "--table" not in commands.search_command(run, tmp_path / "out")
     run = rewritten(run, tmp_path / "run", list)
     replace(run.config, table="/tables/my table.npz", column="acc[3]", belief_from="/runs/small").write(run.folder)
-    command = shlex.split(words.search_command(Run(run.folder), tmp_path / "out").replace("\\\n", ""))
+    command = shlex.split(commands.search_command(Run(run.folder), tmp_path / "out").replace("\\\n", ""))
     for option, value in (
         ("--table", "/tables/my table.npz"),
         ("--column", "acc[3]"),
         ("--belief-from", "/runs/small"),
     ):
         assert command[command.index(option) + 1] == value
-    call = words.search_call(Run(run.folder), tmp_path / "out")
+    call = commands.search_call(Run(run.folder), tmp_path / "out")
     assert "start=pa.Start(prior='uniform', belief_from='/runs/small')" in call
     assert "callbacks=[pa.TableTruth('/tables/my table.npz', 'acc[3]')]" in call
 
@@ -149,7 +150,7 @@ def test_a_plane(spirals):
 def test_a_fixed_depth_leaves_out_what_says_nothing(spirals_fixed):
     text = read(write_report(spirals_fixed.run, spirals_fixed.task))
     assert sections(text) == ["table", "curves", "calibration", "maps", "made"]
-    assert "A residual network of fixed depth 2." in text
+    assert "A network of fixed depth 2." in text
     assert "mixture" not in text.lower()
 
 
@@ -191,7 +192,7 @@ def test_repeats_of_a_fixed_depth_and_as_one_baseline(tmp_path, spirals):
     assert "Fixed depth 2<small>2 seeds</small>" in text
 
 
-def test_no_data_to_judge_by(unsplit):
+def test_no_data_to_evaluate_on(unsplit):
     text = read(write_report(unsplit.run, unsplit.task))
     assert "table" not in sections(text)
     assert not {"calibration", "uncertainty"} & set(sections(text))
@@ -211,11 +212,48 @@ def test_numbers_to_predict(regression):
     assert "pa.spaces.ResidualDepth(max_depth=3, width=8)" in text
 
 
+def test_a_nested_space_of_ones_own_has_the_report_of_depth_in_its_own_words(tmp_path):
+    space, task = Widths(), pa.data.load("spirals", points=100, test_points=60)
+    search = {"method": pa.methods.VariationalDepth(epochs=2), "select": "expectation", "device": "cpu"}
+    run = pa.search(space, task, out=tmp_path / "run", **search)
+    fixed = [
+        pa.search(space, task, pa.methods.Standalone(architecture=f"width={k}", epochs=1), out=tmp_path / f"{k}")
+        for k in (16, 2)
+    ]
+    [option] = run.architecture.choices
+    width = WIDTHS[option]
+    assert 0 < option < 3
+    text = read(write_report(run, task, baselines=fixed))
+    assert sections(text) == [*DEPTH_SEARCH, "maps", "cost", "made"]
+    for words in (
+        f"Width {width} of 16",
+        f"Pruning width 16 to {width} drops",
+        "the mixture over widths",
+        "Belief over width",
+        "Mixture, all widths",
+        f"widths 2 to {width}, Eq. 3",
+        "distribution over width after an epoch",
+        ">q(w), probability of each width</text>",
+        ">fixed widths</text>",
+        f">width {width}, selected</text>",
+        f">selected {width} (",
+    ):
+        assert words in text, words
+    assert re.findall(r"Fixed width \d+", text) == ["Fixed width 2", "Fixed width 16"]
+    axis = [text.index(f">{option}</text>") for option in WIDTHS]
+    assert axis == sorted(axis), "options stand at the axis by their names"
+    own_words = text.replace("variational-depth", "").replace("Variational Depth Search", "")
+    assert "depth" not in own_words.replace(str(tmp_path), "").lower()
+    runs = pa.search(space, task, out=tmp_path / "two", repeats=2, **search)
+    both = read(write_summary_report(tmp_path / "two", runs, task))
+    assert re.search(r"Over 2 seeds, width \d+\.\d\u202f±\u202f\d+\.\d of 16", both)
+
+
 def test_a_space_that_is_not_depth(tmp_path):
     task = toy_task(tmp_path / "data")
     run = pa.search(Lines(), task, EnumeratedElbo(epochs=3), out=tmp_path / "run", compute=pa.Compute("cpu"))
     text = read(write_report(run, task))
-    assert sections(text) == ["architecture", "belief", "course", "trajectory", "curves", "made"]
+    assert sections(text) == ["architecture", "belief", "belief_over_time", "search", "curves", "made"]
     assert "The search selects slope=" in text
     assert "depth" not in text.replace(str(tmp_path), "").lower()
     for option in ("slope", "shift", "-1.0", "0.5"):

@@ -1,4 +1,4 @@
-"""What is shown over time: epochs through stages, gaps, bands of belief, the trajectory and what is said of it."""
+"""What is shown over time: epochs through stages, gaps, areas of belief, the trajectory and what is said of it."""
 
 import itertools
 import re
@@ -8,21 +8,29 @@ import pytest
 from rewriting import STAGES, rewritten
 
 import polyarch as pa
-from polyarch.report import bands, cells, evidence, strands, time_figures, trajectory, write_report
-from polyarch.report.evidence import Course
-from polyarch.report.story import Story
+from polyarch.report import (
+    belief_areas,
+    beliefs,
+    graph_svg,
+    operation_colours,
+    search_section,
+    time_figures,
+    write_report,
+)
+from polyarch.report.report_data import ReportData
 from polyarch.report.time_figures import Line, Panel
+from polyarch.report.trajectory import Trajectory
 from polyarch.spaces.graph import Edge, Graph, Node
 
 
-def course(probs=None, *, epochs=None, stages=(0,), changes=(), kept=None, **values):
+def trajectory(probs=None, *, epochs=None, stages=(0,), changes=(), kept=None, **values):
     """Of evaluations after epochs 1, 2, ..., or others."""
     length = len(next(iter((probs or values).values())))
     epochs = np.arange(1.0, length + 1) if epochs is None else np.array(epochs, float)
     split = {name: np.array(column, float) for name, column in values.items()}
     found = {"train": split, "belief": {"entropy": np.ones(length)}}
     belief = {name: np.array(p, float) for name, p in (probs or {"op": [[0.5, 0.5]] * length}).items()}
-    return Course(epochs, stages, belief, np.array(changes, float), found, kept or int(epochs[-1]))
+    return Trajectory(epochs, stages, belief, np.array(changes, float), found, kept or int(epochs[-1]))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -30,7 +38,7 @@ def course(probs=None, *, epochs=None, stages=(0,), changes=(), kept=None, **val
 
 
 def test_epochs_run_through_all_stages(staged):
-    found = evidence.course(staged)
+    found = Trajectory.of(staged)
     assert found.epochs.tolist() == [1, 2, 3, 4, 5, 6]
     assert found.stages == (0, 2, 5)
     assert found.kept == 6
@@ -42,15 +50,15 @@ def test_epochs_between_evaluations_count(tmp_path, quick_cells):
             line |= {"stage": stage, "epoch": 10 * epoch}
         return lines
 
-    found = evidence.course(rewritten(quick_cells.run, tmp_path / "sparse", sparse))
+    found = Trajectory.of(rewritten(quick_cells.run, tmp_path / "sparse", sparse))
     assert found.epochs.tolist() == [10, 20, 30, 40, 50, 60]
     assert found.stages == (0, 20, 50)
 
 
 def test_numbers_that_a_line_lacks_are_gaps(tmp_path, quick_cells, staged):
-    found = evidence.course(staged).values["step"]["search_log_likelihood"]
+    found = Trajectory.of(staged).values["step"]["search_log_likelihood"]
     assert np.isnan(found).tolist() == [epoch == 1 for _, epoch in STAGES]
-    own = evidence.course(quick_cells.run).values["step"]["search_log_likelihood"]
+    own = Trajectory.of(quick_cells.run).values["step"]["search_log_likelihood"]
     assert np.array_equal(found[np.isfinite(found)], own[[1, 3, 4]])
 
     def ragged(lines):
@@ -62,13 +70,13 @@ def test_numbers_that_a_line_lacks_are_gaps(tmp_path, quick_cells, staged):
         lines[4]["probs"]["1<-0"] = [0.5, 0.5]
         return lines
 
-    ragged_course = evidence.course(rewritten(quick_cells.run, tmp_path / "ragged", ragged))
-    assert np.isnan(ragged_course.values["step"]["early"]).tolist() == [False, *[True] * 5]
-    assert np.isnan(ragged_course.values["watch"]["skip_share"]).tolist() == [False, False, True, True, False, False]
-    truth = ragged_course.values["table"]["truth"]
+    gaps = Trajectory.of(rewritten(quick_cells.run, tmp_path / "ragged", ragged))
+    assert np.isnan(gaps.values["step"]["early"]).tolist() == [False, *[True] * 5]
+    assert np.isnan(gaps.values["watch"]["skip_share"]).tolist() == [False, False, True, True, False, False]
+    truth = gaps.values["table"]["truth"]
     assert truth[::2].tolist() == [90, 92, 94]
     assert np.isnan(truth[1::2]).all()
-    assert np.isnan(ragged_course.probs["1<-0"]).all(1).tolist() == [False, False, False, False, True, False]
+    assert np.isnan(gaps.probs["1<-0"]).all(1).tolist() == [False, False, False, False, True, False]
 
 
 def test_a_page_of_lines_that_lack_most_numbers(tmp_path, quick_cells):
@@ -86,23 +94,23 @@ def test_a_page_of_lines_that_lack_most_numbers(tmp_path, quick_cells):
 
 
 def test_stages_are_marked_between_two_epochs_and_named_as_there_is_room():
-    three = [course(a=np.zeros(9), stages=(0, 4, 8))]
+    three = [trajectory(a=np.zeros(9), stages=(0, 4, 8))]
     assert [x for x, _ in time_figures.stage_marks(three, 1000)] == [1, 4.5, 8.5]
     names = {wide: [name for _, name in time_figures.stage_marks(three, wide)] for wide in (1000, 300, 100)}
     assert names[1000] == ["stage 1", "stage 2", "stage 3"]
     assert names[300] == ["1", "2", "3"]
     assert names[100] == ["1", "2", ""]
-    assert time_figures.stage_marks([course(a=np.zeros(9))], 1000) == []
+    assert time_figures.stage_marks([trajectory(a=np.zeros(9))], 1000) == []
 
 
 def test_every_figure_over_epochs_names_the_stages(quick_cells, staged):
     text = write_report(staged, quick_cells.task).read_text()
     found = {}
-    for name in ("course", "trajectory", "curves"):
+    for name in ("belief_over_time", "search", "curves"):
         [own] = re.findall(rf'<section id="{name}">.*?</section>', text, flags=re.S)
         found[name] = own.count(">stage 1<"), own.count(">stage 2<")
     # The last stage is short, and beside it panels have room for the numbers of stages only.
-    assert found == {"course": (0, 0), "trajectory": (1, 1), "curves": (0, 0)}
+    assert found == {"belief_over_time": (0, 0), "search": (1, 1), "curves": (0, 0)}
     assert "Epochs are counted through all 3 stages" in text
     assert "epochs of its stages" in text
     assert "2 + 3 + 1" in text
@@ -118,10 +126,10 @@ def line_paths(svg, colour):
 def test_lines_leave_gaps_and_a_number_alone_is_a_dot():
     values = [1.0, 2.0, np.nan, 3.0, np.nan, 2.0, 1.0]
     panel = Panel("title", [Line("train", "a", "train")])
-    svg = str(time_figures.curves([course(a=values)], [panel]))
+    svg = str(time_figures.curves([trajectory(a=values)], [panel]))
     [path] = line_paths(svg, "var(--green)")
     assert path.count("L") == 2  # from 1 to 2, and from 6 to 7
-    [whole] = line_paths(str(time_figures.curves([course(a=np.arange(7) % 3)], [panel])), "var(--green)")
+    [whole] = line_paths(str(time_figures.curves([trajectory(a=np.arange(7) % 3)], [panel])), "var(--green)")
     assert whole.count("L") == 6
     assert len(re.findall(r"<use [^>]*style=\"fill: var\(--green\)", svg)) == 1
 
@@ -141,7 +149,7 @@ def test_changes_of_the_likeliest_architecture(tmp_path, quick_cells):
                 line["probs"][name] = [0.6 if k == option else 0.1 for k in range(5)]
         return lines
 
-    found = evidence.course(rewritten(quick_cells.run, tmp_path / "favourites", with_favourites))
+    found = Trajectory.of(rewritten(quick_cells.run, tmp_path / "favourites", with_favourites))
     assert found.changes.tolist() == [3, 5, 6]
 
 
@@ -171,15 +179,15 @@ def test_changes_where_architectures_are_read_out(tmp_path, parents):
     architectures = [read(line["probs"]) for line in run.history()]
     expected = [k + 2 for k, (a, b) in enumerate(itertools.pairwise(architectures)) if a != b]
     assert 3 < len(expected) < 11
-    assert evidence.course(run).changes.tolist() == expected
+    assert Trajectory.of(run).changes.tolist() == expected
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Bands.
+# Areas.
 
 
 def corners(path):
-    """The upper edge of every piece of a band: pairs of where it is and how high, both in %."""
+    """The upper edge of every piece of an area: pairs of where it is and how high, both in %."""
     assert re.fullmatch(r"(?:M[\d.e-]+ 100L(?:[\d.e-]+ [\d.e-]+ ?)+V100Z)+", path)
     pieces = re.findall(r"L([^V]*)V", path)
     numbers = [[float(number) for number in piece.split()] for piece in pieces]
@@ -187,22 +195,22 @@ def corners(path):
 
 
 def heights(panel):
-    """How high each band is, from the lowest: [bands, places]."""
-    tops = [[y for piece in corners(band.path) for _, y in piece] for band in reversed(panel.bands)]
+    """How high each area is, from the lowest: [areas, places]."""
+    tops = [[y for piece in corners(area.path) for _, y in piece] for area in reversed(panel.areas)]
     return np.diff(np.array([np.zeros(len(tops[0])), *tops]), axis=0)
 
 
 def drawn(probs, **more):
     names = {name: [f"o{k}" for k in range(len(p[0]))] for name, p in probs.items()}
-    return bands.picture([course(probs, **more)], names, names)
+    return belief_areas.picture([trajectory(probs, **more)], names, names)
 
 
-def test_bands_are_as_high_as_options_are_probable():
+def test_areas_are_as_high_as_options_are_probable():
     probs = np.random.default_rng(0).dirichlet(np.ones(5), 7)
     picture = drawn({"edge": probs}, epochs=[1, 2, 3, 5, 8, 9, 11])
     [panel] = picture.panels
     assert heights(panel) == pytest.approx(100 * probs.T, abs=0.02)
-    [edge] = corners(panel.bands[0].path)
+    [edge] = corners(panel.areas[0].path)
     assert [x for x, _ in edge] == pytest.approx([0, 10, 20, 40, 70, 80, 100])
     best = probs[-1].argmax()
     assert panel.likeliest == f"o{best}"
@@ -213,19 +221,19 @@ def test_bands_are_as_high_as_options_are_probable():
 
 def test_seeds_are_averaged_as_long_as_they_went_on():
     long, short = np.array([[1, 0], [0.8, 0.2], [0.6, 0.4], [0.5, 0.5]]), np.array([[0, 1], [0.2, 0.8]])
-    two = [course({"edge": long}), course({"edge": short})]
-    [panel] = bands.picture(two, {"edge": ("a", "b")}, {"edge": ("a", "b")}).panels
+    two = [trajectory({"edge": long}), trajectory({"edge": short})]
+    [panel] = belief_areas.picture(two, {"edge": ("a", "b")}, {"edge": ("a", "b")}).panels
     assert heights(panel)[0] == pytest.approx([50, 50, 60, 50])
 
 
-def test_of_many_options_those_have_a_band_that_were_ever_among_the_likeliest():
+def test_of_many_options_those_have_an_area_that_were_ever_among_the_likeliest():
     probs = np.full((4, 35), 0.01)
     for row, (first, second, third) in enumerate([(3, 4, 5), (3, 9, 4), (20, 3, 4), (20, 3, 34)]):
         probs[row, [first, second, third]] = 0.3, 0.2, 0.18
     picture = drawn({"slot": probs})
     [panel] = picture.panels
     shown = [3, 4, 5, 9, 20, 34]
-    named = [band.hint.partition(":")[0] for band in reversed(panel.bands)]
+    named = [area.hint.partition(":")[0] for area in reversed(panel.areas)]
     assert named == [*(f"o{k}" for k in shown), "29 other options"]
     assert heights(panel)[:-1] == pytest.approx(100 * probs[:, shown].T, abs=0.02)
     assert heights(panel).sum(0) == pytest.approx(100)
@@ -233,19 +241,19 @@ def test_of_many_options_those_have_a_band_that_were_ever_among_the_likeliest():
     assert picture.legend[-1] == ("others", "var(--line)")
     restless = np.random.default_rng(0).dirichlet(np.ones(35), 50)
     [panel] = drawn({"slot": restless}).panels
-    assert len(panel.bands) == bands.MOST_BANDS + 1
+    assert len(panel.areas) == belief_areas.MOST_AREAS + 1
 
 
-def test_options_with_a_band_differ_in_colour_though_there_are_more_options_than_colours():
+def test_options_with_an_area_differ_in_colour_though_there_are_more_options_than_colours():
     probs = np.full((3, 20), 0.01)
     probs[:, [2, 9, 17]] = 0.4, 0.23, 0.2
     options = {"degree": [str(k) for k in range(20)]}
-    assert len(set(strands.colours(options["degree"]).values())) == len(strands.OTHERS) < 20
-    one = [course({"degree": probs})]
-    legend = dict(bands.picture(one, options, options).legend)
+    assert len(set(operation_colours.colours(options["degree"]).values())) == len(operation_colours.OTHERS) < 20
+    one = [trajectory({"degree": probs})]
+    legend = dict(belief_areas.picture(one, options, options).legend)
     assert list(legend) == ["2", "9", "17", "others"]
     assert len(set(legend.values())) == 4
-    assert sorted(bands.colour_order(one, options), key=int) == options["degree"]
+    assert sorted(belief_areas.colour_order(one, options), key=int) == options["degree"]
 
 
 def test_options_that_are_left_out_for_good():
@@ -257,10 +265,10 @@ def test_options_that_are_left_out_for_good():
     assert [x for x, _ in picture.stages] == pytest.approx([0, 50, 250 / 3])
 
 
-def test_bands_leave_gaps():
+def test_areas_leave_gaps():
     probs = np.array([[0.5, 0.5], [0.4, 0.6], [np.nan, np.nan], [0.2, 0.8], [0.1, 0.9]])
     [panel] = drawn({"edge": probs}).panels
-    assert [[x for x, _ in piece] for piece in corners(panel.bands[0].path)] == [[0, 25], [75, 100]]
+    assert [[x for x, _ in piece] for piece in corners(panel.areas[0].path)] == [[0, 25], [75, 100]]
 
 
 @pytest.mark.parametrize("evaluations", [2, 1000])
@@ -273,11 +281,11 @@ def test_panels_of_any_number(evaluations, decisions):
         probs[name] = np.linspace(probs[name][0], [0, 0, 1], evaluations)
     picture = drawn(probs)
     shown = [panel.name for panel in picture.panels]
-    assert len(shown) == min(decisions, bands.MOST_PANELS)
+    assert len(shown) == min(decisions, belief_areas.MOST_PANELS)
     assert set(moving) <= set(shown)
     assert sorted(shown, key=lambda name: int(name[1:])) == shown
     assert picture.decisions == decisions
-    assert sum(len(band.path) for panel in picture.panels for band in panel.bands) < 200_000
+    assert sum(len(area.path) for panel in picture.panels for area in panel.areas) < 200_000
 
 
 def test_cells_begin_a_row():
@@ -290,12 +298,12 @@ def test_cells_begin_a_row():
 
 def test_an_operation_has_the_colour_that_it_has_in_the_picture_of_the_cell(pairs, quick_cells):
     for run in (pairs.run, quick_cells.run):
-        operations = evidence.operations(run)
-        options = {d.name: d.options for d in evidence.simplices(run)}
-        legend = dict(bands.picture([evidence.course(run)], options, operations).legend)
+        operations = beliefs.operations(run)
+        options = {d.name: d.options for d in beliefs.simplices(run)}
+        legend = dict(belief_areas.picture([Trajectory.of(run)], options, operations).legend)
         every = tuple(itertools.chain.from_iterable(operations.values()))
-        lines = [line for graph in evidence.graphs(run) for line in cells.picture(graph, every).lines]
-        in_cells = {line.strand.operation: line.strand.colour for line in lines}
+        lines = [line for graph in beliefs.graphs(run) for line in graph_svg.picture(graph, every).lines]
+        in_cells = {line.stroke.operation: line.stroke.colour for line in lines}
         compared = {name for name in legend.keys() & in_cells.keys() if name != "none"}
         assert {"skip_connect", "avg_pool_3x3"} < compared
         assert {name: legend[name] for name in compared} == {name: in_cells[name] for name in compared}
@@ -304,38 +312,38 @@ def test_an_operation_has_the_colour_that_it_has_in_the_picture_of_the_cell(pair
 def test_own_operations_have_one_colour_in_all_pictures_of_a_page():
     """Several names would like the same colour: which of them gets it must not depend on the picture."""
     names = ["relu", "gelu", "silu", "tanh", "linear", "deep", "attention", "mix"]
-    one_by_one = {name: strands.colours([name])[name] for name in names}
+    one_by_one = {name: operation_colours.colours([name])[name] for name in names}
     assert len(set(one_by_one.values())) < len(names)
-    together = strands.colours(names)
+    together = operation_colours.colours(names)
     assert len(set(together.values())) == len(names)
     for name in names:
         graph = Graph("cell", (Node("a", "a"), Node("b", "b")), (Edge("a", "b", name, 1.0),))
-        [line] = cells.picture(graph, tuple(names)).lines
-        assert line.strand.colour == together[name]
+        [line] = graph_svg.picture(graph, tuple(names)).lines
+        assert line.stroke.colour == together[name]
 
 
 def test_pairs_of_input_and_operation_share_the_colour_of_the_operation(pairs):
     options = {d.name: d.options for d in pairs.run.space.decisions}
-    found = evidence.operations(pairs.run)
+    found = beliefs.operations(pairs.run)
     assert {name: len(own) for name, own in found.items()} == {name: len(own) for name, own in options.items()}
     for name, own in options.items():
         assert [option.partition("~")[0] for option in own] == list(found[name])
-    picture = bands.picture([evidence.course(pairs.run)], options, found)
+    picture = belief_areas.picture([Trajectory.of(pairs.run)], options, found)
     assert picture.shares_colours
     assert len(picture.panels) == 16
 
 
 def test_operations_of_own_options(parents):
     """Where belief is about what a supernet mixes, options are operations."""
-    assert evidence.operations(parents.run) == {d.name: d.options for d in parents.run.space.mixing}
+    assert beliefs.operations(parents.run) == {d.name: d.options for d in parents.run.space.mixing}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What is said.
 
 
-def story(*runs, task):
-    return Story(list(runs), task, (), runs[0].folder)
+def report(*runs, task):
+    return ReportData(list(runs), task, (), runs[0].folder)
 
 
 def collapsing(run, folder, flags):
@@ -353,8 +361,8 @@ def test_a_collapse_is_marked_and_said(tmp_path, quick_cells):
     def told(*rows):
         home = tmp_path / "".join(map(str, itertools.chain(*rows)))
         runs = [collapsing(quick_cells.run, home / str(k), row) for k, row in enumerate(rows)]
-        own = story(*runs, task=quick_cells.task)
-        return trajectory.collapse(own), trajectory.trajectory(own)
+        own = report(*runs, task=quick_cells.task)
+        return search_section.collapse(own), search_section.search_progress(own)
 
     never, late, between = (0, 0, 0, 0, 0, 0), (0, 0, 0, 0, 1, 1), (0, 1, 1, 0, 0, 0)
     sentence, section = told(never)
@@ -390,7 +398,7 @@ def test_panels_are_those_of_what_was_watched(tmp_path, cell_search, quick_cells
         return lines
 
     run = rewritten(quick_cells.run, tmp_path / "curved", curved)
-    section = trajectory.trajectory(story(run, task=quick_cells.task))
+    section = search_section.search_progress(report(run, task=quick_cells.task))
     for title in (
         "accuracy on validation data",
         "entropy of belief, nats",
@@ -402,10 +410,10 @@ def test_panels_are_those_of_what_was_watched(tmp_path, cell_search, quick_cells
         assert f">{title}<" in section["svg"]
     for other in ("effective samples", "deviation of the logits", "mode, true"):
         assert f">{other}<" not in section["svg"]
-    assert section["mixed"]
-    both = trajectory.trajectory(story(*cell_search.runs, task=cell_search.task))
+    assert section["lines"] == {"mode", "mixture"}
+    both = search_section.search_progress(report(*cell_search.runs, task=cell_search.task))
     assert ">effective samples<" in both["svg"]
-    assert not both["mixed"]
+    assert both["lines"] == {"mode"}
 
 
 @pytest.mark.parametrize(("count", "said"), [(0, "never changed"), (1, "once, after"), (2, "twice, last after")])
@@ -418,7 +426,7 @@ def test_changes_in_words(tmp_path, quick_cells, count, said):
 
     run = rewritten(quick_cells.run, tmp_path / f"changes-{count}", change)
     when = f" epoch {count + 1}" if count else ""
-    notes = trajectory.trajectory(story(run, task=quick_cells.task))["notes"]
+    notes = search_section.search_progress(report(run, task=quick_cells.task))["notes"]
     assert notes[-1] == f"The likeliest architecture {'changed ' if count else ''}{said}{when}."
 
 
@@ -453,7 +461,7 @@ def watched_by(table, images, tmp_path_factory):
 @pytest.mark.parametrize("column", ["valid_acc", "test_accuracy"])
 def test_true_accuracies_stand_beside_the_others(watched_by, images, column):
     run = watched_by(column)
-    section = trajectory.trajectory(story(run, task=images))
+    section = search_section.search_progress(report(run, task=images))
     for text in ("mode, true", "random, true", "best, true", "mode", "mixture"):
         assert f">{text}</text>" in section["svg"]
     first, *_, last = run.architecture.choices
@@ -467,7 +475,7 @@ def test_true_accuracies_stand_beside_the_others(watched_by, images, column):
 
 def test_a_truth_that_is_no_accuracy_has_a_panel_of_its_own(watched_by, images):
     run = watched_by("valid_loss")
-    section = trajectory.trajectory(story(run, task=images))
+    section = search_section.search_progress(report(run, task=images))
     assert ">valid_loss of the mode, by the table</text>" in section["svg"]
     assert ">accuracy on validation data</text>" in section["svg"]
     assert "of the best 4.100" in section["notes"][-1]

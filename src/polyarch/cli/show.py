@@ -42,13 +42,13 @@ def _draw(path: Path, runs: list[Run]) -> None:
     from dataclasses import replace
 
     from polyarch.files import write_whole
-    from polyarch.report import evidence
-    from polyarch.report.cells import draw_all
+    from polyarch.report import beliefs
+    from polyarch.report.graph_svg import draw_all
 
     found = [
         replace(graph, title=f"{graph.title}, seed {run.seed}" if len(runs) > 1 else graph.title)
         for run in runs
-        for graph in evidence.graphs(run)
+        for graph in beliefs.graphs(run)
     ]
     write_whole(path, draw_all(found).encode())
 

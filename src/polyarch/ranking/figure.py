@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from scipy.stats import rankdata
 
+from polyarch.plotting import BLUE, CARD, INK, LINE, MUTED, ORANGE, PALE, style, to_file
 from polyarch.ranking.ranking import Ranking, Scored
 from polyarch.ranking.statistics import TOP
-from polyarch.report.drawing import BLUE, CARD, INK, LINE, MUTED, ORANGE, PALE, style, to_file
 
 ACROSS = 4
 """Panels side by side, at most."""

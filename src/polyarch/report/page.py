@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
-
-import jinja2
 
 from polyarch.data.task import Task
 from polyarch.errors import PolyarchError
 from polyarch.files import write_whole
-from polyarch.report import headline, sections, trajectory, words
-from polyarch.report.story import Story
+from polyarch.report import formatting, prediction_sections, search_section, sections, summary
+from polyarch.report.report_data import ReportData
+from polyarch.report.templates import render
 from polyarch.runs.run import Run
 
 NAME = "report.html"
 
 SECTIONS = {
-    "table": ("Results", headline.table),
-    "seeds": ("Seeds", headline.seeds),
+    "table": ("Results", summary.table),
+    "seeds": ("Seeds", summary.seeds),
     "architecture": ("Architecture", sections.architecture),
     "belief": ("Belief", sections.belief),
-    "course": ("Course", sections.course),
-    "trajectory": ("Trajectory", trajectory.trajectory),
+    "belief_over_time": ("Belief over time", sections.belief_over_time),
+    "search": ("Search", search_section.search_progress),
     "curves": ("Training", sections.curves),
-    "calibration": ("Calibration", sections.calibration),
-    "uncertainty": ("Uncertainty", sections.uncertainty),
-    "maps": ("Functions", sections.maps),
-    "gallery": ("Hard cases", sections.gallery),
+    "calibration": ("Calibration", prediction_sections.calibration),
+    "uncertainty": ("Uncertainty", prediction_sections.uncertainty),
+    "maps": ("Functions", prediction_sections.maps),
+    "gallery": ("Hard cases", prediction_sections.gallery),
     "cost": ("Cost", sections.cost),
     "made": ("How it was made", sections.made),
 }
@@ -42,12 +40,13 @@ def write_report(run: Run, task: Task, *, baselines: Sequence[Run] = ()) -> Path
     Args:
         run: the run.
         task: its data.
-        baselines: runs on the same data to compare with; fixed depths are drawn beside the belief over depth.
+        baselines: runs on the same data to compare with; those of one fixed option of a nested decision, such as a
+            depth, are drawn beside the belief over it.
 
     Returns:
         Where the page is.
     """
-    return _write(Story([run], task, baselines, run.folder))
+    return _write(ReportData([run], task, baselines, run.folder))
 
 
 def write_summary_report(folder: str | Path, runs: Sequence[Run], task: Task, *, baselines: Sequence[Run] = ()) -> Path:
@@ -64,34 +63,31 @@ def write_summary_report(folder: str | Path, runs: Sequence[Run], task: Task, *,
     """
     if not runs:
         raise PolyarchError("a summary needs one run at least; pass the runs of open_repeats(folder)")
-    return _write(Story(list(runs), task, baselines, Path(folder)))
+    return _write(ReportData(list(runs), task, baselines, Path(folder)))
 
 
-def _write(story: Story) -> Path:
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    template = environment.from_string(files("polyarch.report").joinpath("template.html.j2").read_text("utf-8"))
-    path = story.folder / NAME
+def _write(report: ReportData) -> Path:
+    path = report.folder / NAME
     # A folder's name may hold bytes that are no text.
-    write_whole(path, template.render(_context(story)).encode("utf-8", "backslashreplace"))
+    write_whole(path, render("page.html.j2", _context(report)).encode("utf-8", "backslashreplace"))
     return path
 
 
-def _context(story: Story) -> dict[str, Any]:
+def _context(report: ReportData) -> dict[str, Any]:
     """All that the template shows; a section that has nothing to say is None."""
-    config = story.run.config
-    found = {key: make(story) for key, (_, make) in SECTIONS.items()}
+    config = report.run.config
+    found = {key: make(report) for key, (_, make) in SECTIONS.items()}
     return {
         "data": config.data["name"],
         "space": config.space["name"].rpartition(":")[2],
         "method": config.method["name"].rpartition(":")[2],
-        "runs": len(story.runs),
-        "stages": len(story.courses[0].stages),
-        "split": words.SPLITS.get(story.split or "", ""),
-        "examples": words.whole(config.data["examples"][story.split]) if story.split else "",
-        "finding": headline.finding(story),
-        "tiles": headline.tiles(story),
+        "nested": {"name": report.decision.name, "plural": report.members} if report.is_nested else None,
+        "runs": len(report.runs),
+        "stages": len(report.trajectories[0].stages),
+        "split": formatting.SPLITS.get(report.split or "", ""),
+        "examples": formatting.whole(config.data["examples"][report.split]) if report.split else "",
+        "finding": summary.finding(report),
+        "tiles": summary.tiles(report),
         "contents": [(key, SECTIONS[key][0]) for key, section in found.items() if section],
         **found,
     }

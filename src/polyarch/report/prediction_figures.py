@@ -11,7 +11,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from polyarch.report.drawing import (
+from polyarch.plotting import (
     BLUE,
     CARD,
     INK,
@@ -34,7 +34,9 @@ FEW = 10
 
 
 def reliability(diagrams: Sequence[tuple[str, str, Reliability]], examples: str) -> Markup:
-    """Confidence against accuracy, side by side, with the number of predictions underneath (LDN Fig. 10).
+    """Confidence against accuracy, side by side, with the number of predictions underneath.
+
+    As Fig. 10 of Antorán et al. 2020.
 
     Args:
         diagrams: name, a second line, and the bins.
@@ -71,7 +73,7 @@ def reliability(diagrams: Sequence[tuple[str, str, Reliability]], examples: str)
 
 
 def diagram(axes: Axes, bins: Reliability) -> None:
-    """A dot a bin, at its confidence and accuracy, and how far it is from the diagonal."""
+    """One dot per bin, at its confidence and accuracy, and how far it is from the diagonal."""
     count = bins.count.numpy()
     axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (1, 1.8)))
     for k in count.nonzero()[0]:
@@ -108,7 +110,7 @@ class Panel:
 
 
 def maps(panels: Sequence[Panel], extent: tuple[float, float, float, float], x: Array, shade: Array) -> Markup:
-    """Small maps of functions on the plane, with the training points on top (LDN Figs. 3, 7 and 8).
+    """Small maps of functions on the plane, with the training points on top (Antorán et al. 2020, Figs. 3, 7 and 8).
 
     Args:
         panels: the maps.

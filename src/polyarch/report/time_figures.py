@@ -12,7 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from polyarch.report.drawing import (
+from polyarch.architecture import Decision
+from polyarch.plotting import (
     BLUE,
     CARD,
     GREEN,
@@ -29,8 +30,9 @@ from polyarch.report.drawing import (
     thinned,
     to_svg,
 )
-from polyarch.report.evidence import Course, averaged
-from polyarch.report.words import MINUS, THIN
+from polyarch.report.belief_figures import option_names
+from polyarch.report.formatting import MINUS, THIN
+from polyarch.report.trajectory import Trajectory, mean_probs
 
 DOTTED = (0, (1, 1.8))
 NAMES = 11.0
@@ -41,22 +43,22 @@ NAMES = 11.0
 # Epochs and stages: what all figures here share.
 
 
-def ends(courses: Sequence[Course]) -> tuple[float, float]:
+def ends(trajectories: Sequence[Trajectory]) -> tuple[float, float]:
     """The first epoch that any run has an evaluation of, and the last."""
-    first = min(float(c.epochs[0]) for c in courses)
-    return first, max(first + 1, *(float(c.epochs[-1]) for c in courses))
+    first = min(float(t.epochs[0]) for t in trajectories)
+    return first, max(first + 1, *(float(t.epochs[-1]) for t in trajectories))
 
 
-def stage_marks(courses: Sequence[Course], wide: float) -> list[tuple[float, str]]:
+def stage_marks(trajectories: Sequence[Trajectory], wide: float) -> list[tuple[float, str]]:
     """Where stages begin, between two epochs, and their names, or numbers where there is no room for names.
 
     Nothing where there is a single stage.
 
     Args:
-        courses: the runs, whose stages are alike.
+        trajectories: the runs, whose stages are alike.
         wide: how wide the figure is, in points or pixels.
     """
-    (first, last), stages = ends(courses), courses[0].stages
+    (first, last), stages = ends(trajectories), trajectories[0].stages
     if len(stages) == 1:
         return []
     borders = [first, *(after + 0.5 for after in stages[1:]), last]
@@ -68,11 +70,13 @@ def stage_marks(courses: Sequence[Course], wide: float) -> list[tuple[float, str
     ]
 
 
-def _over_epochs(axes: Axes, courses: Sequence[Course], title: str, *, ticks: int, names_stages: bool = True) -> None:
+def _over_epochs(
+    axes: Axes, trajectories: Sequence[Trajectory], title: str, *, ticks: int, names_stages: bool = True
+) -> None:
     """Sets the title, the limits and ticks in epochs, and marks where stages begin."""
-    axes.set_xlim(*ends(courses))
+    axes.set_xlim(*ends(trajectories))
     axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True, min_n_ticks=1))
-    marks = stage_marks(courses, axes.get_window_extent().width * 72 / axes.figure.dpi)
+    marks = stage_marks(trajectories, axes.get_window_extent().width * 72 / axes.figure.dpi)
     for x, _ in marks[1:]:
         axes.axvline(x, color=MUTED, linewidth=0.7, zorder=1.5)
     for x, text in marks if names_stages else ():
@@ -81,42 +85,38 @@ def _over_epochs(axes: Axes, courses: Sequence[Course], title: str, *, ticks: in
     axes.set_title(title, pad=7 + (NAMES if marks and names_stages else 0))
 
 
-def _line(axes: Axes, c: Course, values: Array, colour: str, width: float) -> None:
+def _line(axes: Axes, t: Trajectory, values: Array, colour: str, width: float) -> None:
     """A line with gaps where there is no number; a number alone between two gaps is a dot."""
     points = thinned(len(values))
-    x, y = c.epochs[points], values[points]
+    x, y = t.epochs[points], values[points]
     axes.plot(x, y, color=colour, linewidth=width)
     known = np.pad(np.isfinite(y), 1)
     alone = known[1:-1] & ~known[:-2] & ~known[2:]
     axes.plot(x[alone], y[alone], "o", color=colour, markersize=2 * width, markeredgewidth=0)
 
 
-def _at(c: Course, values: Array) -> Array:
-    return values[int(np.abs(c.epochs - c.kept).argmin())]
-
-
 # --------------------------------------------------------------------------------------------------
-# Belief over depth.
+# Belief over the options of a nested decision.
 
 
-def course(courses: Sequence[Course], decision: str) -> Markup:
+def belief_map(trajectories: Sequence[Trajectory], decision: Decision) -> Markup:
     """Belief over time as a map of one decision whose options have an order, and its entropy underneath."""
     with style():
         figure = Figure(figsize=(WIDTH, 4.6))
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(2.7, 1))
         figure.subplots_adjust(0.065, 0.095, 0.83, 0.93, hspace=0.3)
-        _heat(top, courses, decision)
-        panel = entropy_panel(courses)
-        _over_epochs(bottom, courses, panel.title, ticks=8, names_stages=False)
-        _draw(bottom, courses, panel)
+        _heat(top, trajectories, decision)
+        panel = entropy_panel(trajectories)
+        _over_epochs(bottom, trajectories, panel.title, ticks=8, names_stages=False)
+        _draw(bottom, trajectories, panel)
         bottom.set_xlabel("epoch")
-        return to_svg(figure, "course")
+        return to_svg(figure, "belief-map")
 
 
-def _heat(axes: Axes, courses: Sequence[Course], decision: str) -> None:
-    first, last = ends(courses)
-    columns = min(max(len(c.epochs) for c in courses), 300)
-    mean = np.nan_to_num(averaged(courses, decision, np.linspace(first, last, columns)))
+def _heat(axes: Axes, trajectories: Sequence[Trajectory], decision: Decision) -> None:
+    first, last = ends(trajectories)
+    columns = min(max(len(t.epochs) for t in trajectories), 300)
+    mean = np.nan_to_num(mean_probs(trajectories, decision.name, np.linspace(first, last, columns)))
     options = mean.shape[1]
     half = (last - first) / max(columns - 1, 1) / 2 or 0.5
     peak = float(mean.max())
@@ -127,18 +127,18 @@ def _heat(axes: Axes, courses: Sequence[Course], decision: str) -> None:
         origin="lower",
         extent=(first - half, last + half, -0.5, options - 0.5),
     )
-    for c in courses:
-        points = thinned(len(c.epochs))
+    for t in trajectories:
+        points = thinned(len(t.epochs))
         axes.plot(
-            c.epochs[points],
-            c.probs[decision][points].argmax(1),
+            t.epochs[points],
+            t.probs[decision.name][points].argmax(1),
             color=ORANGE,
-            linewidth=1.3 if len(courses) == 1 else 0.9,
+            linewidth=1.3 if len(trajectories) == 1 else 0.9,
             drawstyle="steps-mid",
         )
         axes.plot(
-            c.kept,
-            _at(c, c.probs[decision]).argmax(),
+            t.kept,
+            t.at_kept(t.probs[decision.name]).argmax(),
             "o",
             color=ORANGE,
             markersize=4.5,
@@ -147,8 +147,11 @@ def _heat(axes: Axes, courses: Sequence[Course], decision: str) -> None:
         )
     axes.set_ylim(-0.5, options - 0.5)
     axes.yaxis.set_major_locator(MaxNLocator(8, integer=True))
-    title = "q(d) at each epoch, by depth" + (", mean over seeds" if len(courses) > 1 else "")
-    _over_epochs(axes, courses, title, ticks=8)
+    axes.yaxis.set_major_formatter(option_names(decision))
+    title = f"q({decision.name[0]}) at each epoch, by {decision.name}" + (
+        ", mean over seeds" if len(trajectories) > 1 else ""
+    )
+    _over_epochs(axes, trajectories, title, ticks=8)
     key = axes.inset_axes((1.015, 0.52, 0.022, 0.44))
     key.imshow(
         rgba(SHADES[0], np.linspace(0, 1, 40)[:, None] ** 0.8),
@@ -180,7 +183,7 @@ def _heat(axes: Axes, courses: Sequence[Course], decision: str) -> None:
 
 @dataclass(frozen=True)
 class Line:
-    """One measurement over the epochs, by its names in `Course.values`."""
+    """One measurement over the epochs, by its names in `Trajectory.values`."""
 
     split: str
     name: str
@@ -206,58 +209,60 @@ class Panel:
     """Values to compare with, and their names: dotted lines."""
 
 
-def entropy_panel(courses: Sequence[Course]) -> Panel:
+def entropy_panel(trajectories: Sequence[Trajectory]) -> Panel:
     """The entropy of belief, beside the most that it can be."""
-    most = sum(float(np.log(p.shape[1])) for p in courses[0].probs.values())
+    most = sum(float(np.log(p.shape[1])) for p in trajectories[0].probs.values())
     return Panel("entropy of belief, nats", [Line("belief", "entropy")], from_zero=True, levels=[(most, "uniform")])
 
 
-def curves(courses: Sequence[Course], panels: Sequence[Panel]) -> Markup:
-    """Panels side by side, one line a run; the kept epoch is marked."""
+def curves(trajectories: Sequence[Trajectory], panels: Sequence[Panel]) -> Markup:
+    """Panels side by side, one line per run; the kept epoch is marked."""
     with style():
-        height = 2.9 + (NAMES / 72 if stage_marks(courses, WIDTH) else 0)
+        height = 2.9 + (NAMES / 72 if stage_marks(trajectories, WIDTH) else 0)
         figure = Figure(figsize=(WIDTH, height))
         row = figure.subplots(1, len(panels), squeeze=False)[0]
         figure.subplots_adjust(0.055, 0.46 / height, 0.945, 2.55 / height, wspace=0.4)
         for axes, panel in zip(row, panels, strict=True):
-            _over_epochs(axes, courses, panel.title, ticks=4)
-            _draw(axes, courses, panel)
+            _over_epochs(axes, trajectories, panel.title, ticks=4)
+            _draw(axes, trajectories, panel)
             axes.set_xlabel("epoch")
         return to_svg(figure, "curves")
 
 
 TALL, LOW, BETWEEN = 2.3, 0.62, 0.4
-"""Inches of the first panel of a trajectory, of the others, and from one to the next."""
+"""Inches of the first panel of `search_progress`, of the others, and from one to the next."""
 
 
-def trajectory(courses: Sequence[Course], main: Panel, others: Sequence[Panel], collapses: Sequence[float]) -> Markup:
+def search_progress(
+    trajectories: Sequence[Trajectory], main: Panel, others: Sequence[Panel], collapses: Sequence[float]
+) -> Markup:
     """What a search was worth as it went, and below it, aligned, what else was watched.
 
     Args:
-        courses: the runs.
+        trajectories: the runs.
         main: what it was worth; on its axis ticks mark where the likeliest architecture changed.
         others: low panels below it, one at least.
         collapses: epochs to mark, at which runs collapsed.
     """
     with style():
         heights = [TALL, *[LOW] * len(others)]
-        top = 0.36 + (NAMES / 72 if stage_marks(courses, WIDTH) else 0)
+        top = 0.36 + (NAMES / 72 if stage_marks(trajectories, WIDTH) else 0)
         height = top + sum(heights) + BETWEEN * len(others) + 0.5
         figure = Figure(figsize=(WIDTH, height))
         column: list[Axes] = []
         for k, (panel, own) in enumerate(zip((main, *others), heights, strict=True)):
             bottom = height - top - sum(heights[: k + 1]) - BETWEEN * k
             column.append(figure.add_axes((0.065, bottom / height, 0.765, own / height)))
-            _over_epochs(column[k], courses, panel.title, ticks=8, names_stages=k == 0)
-            has_changes = k == 0 and any(c.changes.size for c in courses)
-            _draw(column[k], courses, panel, "❘ likeliest changed" if has_changes else "")
+            _over_epochs(column[k], trajectories, panel.title, ticks=8, names_stages=k == 0)
+            has_changes = k == 0 and any(t.changes.size for t in trajectories)
+            _draw(column[k], trajectories, panel, "❘ likeliest changed" if has_changes else "")
             column[k].tick_params(labelbottom=k == len(others))
             for x in collapses:
                 column[k].axvline(x, color=ORANGE, linewidth=0.9, linestyle=(0, (4, 2.5)), zorder=1.6)
-        for c in courses:
+        for t in trajectories:
             column[0].plot(
-                c.changes,
-                np.zeros(len(c.changes)),
+                t.changes,
+                np.zeros(len(t.changes)),
                 "|",
                 transform=column[0].get_xaxis_transform(),
                 color=INK,
@@ -268,7 +273,7 @@ def trajectory(courses: Sequence[Course], main: Panel, others: Sequence[Panel], 
         if collapses:
             _name_collapse(column[0], min(collapses))
         column[-1].set_xlabel("epoch")
-        return to_svg(figure, "trajectory")
+        return to_svg(figure, "search-progress")
 
 
 def _name_collapse(axes: Axes, x: float) -> None:
@@ -285,14 +290,14 @@ COLOURS = {"step": MUTED, "train": GREEN, "table": INK}
 """Of splits; all others are blue."""
 
 
-def _draw(axes: Axes, courses: Sequence[Course], panel: Panel, on_axis: str = "") -> None:
+def _draw(axes: Axes, trajectories: Sequence[Trajectory], panel: Panel, on_axis: str = "") -> None:
     """Lines and levels with what stands at their ends; `on_axis` names what is marked on the axis itself."""
     grid(axes)
-    labels = [_measurement(axes, courses, panel, line) for line in panel.lines]
+    labels = [_measurement(axes, trajectories, panel, line) for line in panel.lines]
     for value, name in panel.levels:
         axes.axhline(value, color=MUTED, linewidth=1, linestyle=DOTTED)
         labels.append((value, name, MUTED))
-    _window(axes, courses, panel)
+    _window(axes, trajectories, panel)
     is_tall = axes.get_window_extent().height > axes.figure.dpi
     axes.yaxis.set_major_locator(MaxNLocator(5 if is_tall else 3, integer=panel.whole))
     axes.yaxis.set_major_formatter(lambda value, _: _shown(value, panel))
@@ -301,22 +306,22 @@ def _draw(axes: Axes, courses: Sequence[Course], panel: Panel, on_axis: str = ""
     label_ends(axes, [label for label in labels if np.isfinite(label[0])])
 
 
-def _measurement(axes: Axes, courses: Sequence[Course], panel: Panel, line: Line) -> tuple[float, str, str]:
-    """Draws one line a run, and says where they end, on average, with the label and its colour."""
-    colour, is_thin = line.colour or COLOURS.get(line.split, BLUE), len(courses) > 1 or line.split == "step"
+def _measurement(axes: Axes, trajectories: Sequence[Trajectory], panel: Panel, line: Line) -> tuple[float, str, str]:
+    """Draws one line per run, and says where they end, on average, with the label and its colour."""
+    colour, is_thin = line.colour or COLOURS.get(line.split, BLUE), len(trajectories) > 1 or line.split == "step"
     last = []
-    for c in courses:
-        values = _values(c, line)
-        _line(axes, c, values, colour, 1.0 if is_thin else 1.6)
+    for t in trajectories:
+        values = _values(t, line)
+        _line(axes, t, values, colour, 1.0 if is_thin else 1.6)
         last += values[np.isfinite(values)][-1:].tolist()
         if line.split != "step":
-            axes.plot(c.kept, _at(c, values), "o", color=ORANGE, markersize=4.5, zorder=5, clip_on=False)
+            axes.plot(t.kept, t.at_kept(values), "o", color=ORANGE, markersize=4.5, zorder=5, clip_on=False)
     end = float(np.mean(last)) if last else np.nan
     return end, line.label or _shown(end, panel, 3), colour
 
 
-def _values(c: Course, line: Line) -> Array:
-    return c.values[line.split][line.name] / line.scale
+def _values(t: Trajectory, line: Line) -> Array:
+    return t.values[line.split][line.name] / line.scale
 
 
 def _shown(value: float, panel: Panel, digits: int = 4) -> str:
@@ -324,9 +329,9 @@ def _shown(value: float, panel: Panel, digits: int = 4) -> str:
     return text.replace("-", MINUS)
 
 
-def _window(axes: Axes, courses: Sequence[Course], panel: Panel) -> None:
+def _window(axes: Axes, trajectories: Sequence[Trajectory], panel: Panel) -> None:
     """Vertical limits: all values but the outliers of the first epochs, which would flatten the rest."""
-    seen = [_values(c, line) for c in courses for line in panel.lines]
+    seen = [_values(t, line) for t in trajectories for line in panel.lines]
     late = np.concatenate([v[len(v) // 20 :] for v in seen])
     late = late[np.isfinite(late)]
     if late.size == 0:

@@ -16,9 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from polyarch.report.drawing import BLUE, CARD, GREEN, MUTED, ORANGE, WIDTH, grid, style, thinned, to_file, to_svg
+from polyarch.plotting import BLUE, CARD, GREEN, MUTED, ORANGE, WIDTH, grid, style, thinned, to_file, to_svg
+from polyarch.report.formatting import AURC, THIN, number, whole
 from polyarch.report.prediction_figures import FEW, diagram
-from polyarch.report.words import AURC, THIN, number, whole
 from polyarch.uncertainty.calibration import ece, reliability
 from polyarch.uncertainty.coverage import RiskCoverage, errors_last, risk_coverage_of
 from polyarch.uncertainty.detection import auroc
@@ -37,7 +37,7 @@ LONGEST = 24
 
 @dataclass(frozen=True)
 class Risk:
-    """Risk against coverage of one predictor, a curve a run."""
+    """Risk against coverage of one predictor, one curve per run."""
 
     label: str
     colour: str
@@ -146,7 +146,7 @@ def draw_evaluation(
 
 
 def _risks(predictors: Mapping[str, Predictive], target: Tensor) -> list[Risk]:
-    """One line a predictor, and the best that the last of them could do."""
+    """One line per predictor, and the best that the last of them could do."""
     curves = {name: risk_coverage_of(said.log_probs, target) for name, said in predictors.items()}
     lines = [
         Risk(f"{name}, AURC {AURC.show([curve.area])}", colour, [curve])

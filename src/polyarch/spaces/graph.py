@@ -17,7 +17,7 @@ class Node:
 class Edge:
     """What leads from one node to another, and how likely it is there: 1 in a picture of one architecture.
 
-    Several edges may join the same two nodes, one an option.
+    Several edges may join the same two nodes, one per option.
     """
 
     source: str

@@ -1,4 +1,4 @@
-"""Belief over time, a small panel a decision: bands as high as options are probable, which add up to 1.
+"""Belief over time as stacked areas, one small panel per decision: as high as options are probable, 1 in all.
 
 The page draws the panels itself, so that as many stand side by side as there is room for.
 """
@@ -11,30 +11,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyarch.report import strands, time_figures, words
-from polyarch.report.drawing import Array, thinned
-from polyarch.report.evidence import Course, averaged
+from polyarch.plotting import Array, thinned
+from polyarch.report import formatting, operation_colours, time_figures
+from polyarch.report.trajectory import Trajectory, mean_probs
 
 MOST_PANELS = 32
 """Of more decisions, those are shown in which belief moved furthest; two DARTS cells have 28 edges."""
-MOST_BANDS = 8
-"""Options of a panel with a band of their own."""
+MOST_AREAS = 8
+"""Options of a panel with an area of their own."""
 FEW = 3
 """Of more options, those have one that were ever among so many likeliest."""
 WIDE, NARROW, MANY = 230, 150, 9
 """Pixels of the narrowest panel; more panels than `MANY` are narrow. The page's style has the same numbers."""
-COLOURS = {strands.MUTED: "var(--muted)"}
+COLOURS = {operation_colours.MUTED: "var(--muted)"}
 """Colours that follow the page's."""
 REST = "others"
 REST_COLOUR = "var(--line)"
 
 
 @dataclass(frozen=True)
-class Band:
+class Area:
     """One option, or the rest of them."""
 
     path: str
-    """From the bottom of the panel up to the band's upper edge; what is below it is painted over it."""
+    """From the bottom of the panel up to the area's upper edge; what is below it is painted over it."""
     colour: str
     hint: str
 
@@ -48,7 +48,7 @@ class Panel:
     """The most probable option in the end."""
     share: str
     colour: str
-    bands: Sequence[Band]
+    areas: Sequence[Area]
     """In the order of painting, the uppermost first."""
 
 
@@ -77,20 +77,20 @@ class Picture:
 
 
 def picture(
-    courses: Sequence[Course], options: Mapping[str, Sequence[str]], operations: Mapping[str, Sequence[str]]
+    trajectories: Sequence[Trajectory], options: Mapping[str, Sequence[str]], operations: Mapping[str, Sequence[str]]
 ) -> Picture:
     """Belief over the epochs, as the mean over runs.
 
     Args:
-        courses: the runs.
+        trajectories: the runs.
         options: names of every decision's options.
         operations: what each of them stands for; the same has the same colour everywhere, also in pictures of cells.
     """
-    epochs, probs = _belief(courses)
+    epochs, probs = _belief(trajectories)
     shown = _shown(probs)
-    found = strands.colours(colour_order(courses, operations))
+    found = operation_colours.colours(colour_order(trajectories, operations))
     colours = {operation: COLOURS.get(colour, colour) for operation, colour in found.items()}
-    first, last = time_figures.ends(courses)
+    first, last = time_figures.ends(trajectories)
     across = 100 * (epochs - first) / (last - first)
     panels = [
         _panel(name, probs[name], options[name], [colours[operation] for operation in operations[name]], across)
@@ -98,8 +98,8 @@ def picture(
     ]
     drawn, every = _drawn(probs, operations), dict.fromkeys(itertools.chain.from_iterable(operations.values()))
     legend = [(operation, colours[operation]) for operation in every if operation in drawn]
-    has_rest = any(panel.bands[0].colour == REST_COLOUR for panel in panels)
-    marks = time_figures.stage_marks(courses, NARROW if len(panels) > MANY else WIDE)
+    has_rest = any(panel.areas[0].colour == REST_COLOUR for panel in panels)
+    marks = time_figures.stage_marks(trajectories, NARROW if len(panels) > MANY else WIDE)
     return Picture(
         panels=panels,
         are_many=len(panels) > MANY,
@@ -115,22 +115,22 @@ def picture(
     )
 
 
-def colour_order(courses: Sequence[Course], operations: Mapping[str, Sequence[str]]) -> list[str]:
-    """All operations, those first that have a band: these should differ in colour as long as there are enough."""
-    _, probs = _belief(courses)
+def colour_order(trajectories: Sequence[Trajectory], operations: Mapping[str, Sequence[str]]) -> list[str]:
+    """All operations, those first that have an area: these should differ in colour as long as there are enough."""
+    _, probs = _belief(trajectories)
     return list(dict.fromkeys([*_drawn(probs, operations), *itertools.chain.from_iterable(operations.values())]))
 
 
 def _drawn(probs: Mapping[str, Array], operations: Mapping[str, Sequence[str]]) -> dict[str, None]:
-    """The operations that have a band, each once, in order."""
+    """The operations that have an area, each once, in order."""
     return dict.fromkeys(operations[name][k] for name in _shown(probs) for k in _named(probs[name]))
 
 
-def _belief(courses: Sequence[Course]) -> tuple[Array, dict[str, Array]]:
+def _belief(trajectories: Sequence[Trajectory]) -> tuple[Array, dict[str, Array]]:
     """Epochs, and for each decision the mean probabilities [epochs, options]."""
-    longest = max(courses, key=lambda c: float(c.epochs[-1])).epochs
+    longest = max(trajectories, key=lambda t: float(t.epochs[-1])).epochs
     epochs = longest[thinned(len(longest), 80)]
-    return epochs, {name: averaged(courses, name, epochs) for name in courses[0].probs}
+    return epochs, {name: mean_probs(trajectories, name, epochs) for name in trajectories[0].probs}
 
 
 def _shown(probs: Mapping[str, Array]) -> list[str]:
@@ -158,38 +158,38 @@ def _moved(probs: Array) -> float:
 
 
 def _named(probs: Array) -> list[int]:
-    """Options with a band of their own, in their order: all that were ever possible, or the likeliest of many."""
+    """Options with an area of their own, in their order: all that were ever possible, or the likeliest of many."""
     known = _known(probs)
     peak = known.max(0)
     found = np.flatnonzero(peak)
-    if len(found) > MOST_BANDS:
+    if len(found) > MOST_AREAS:
         ever = np.unique((-known).argsort(1, kind="stable")[:, :FEW])
-        found = ever[(-peak[ever]).argsort(kind="stable")][:MOST_BANDS]
+        found = ever[(-peak[ever]).argsort(kind="stable")][:MOST_AREAS]
     return sorted(found.tolist())
 
 
 def _panel(name: str, probs: Array, options: Sequence[str], colours: Sequence[str], across: Array) -> Panel:
     named = _named(probs)
     tops = np.cumsum(probs[:, named], 1)
-    bands = [
-        Band(_area(across, tops[:, k]), colours[option], f"{options[option]}: {_span(probs[:, option])}")
+    areas = [
+        Area(_path(across, tops[:, k]), colours[option], f"{options[option]}: {_span(probs[:, option])}")
         for k, option in enumerate(named)
     ]
     rest = np.delete(probs, named, 1)
     if (_known(rest) > 0).any():
         others = f"{rest.shape[1]} other options: {_span(rest.sum(1))}"
-        bands.append(Band(_area(across, probs.sum(1)), REST_COLOUR, others))
+        areas.append(Area(_path(across, probs.sum(1)), REST_COLOUR, others))
     end = _known(probs)[-1]
     best = int(end.argmax())
-    return Panel(name, options[best], words.about_percent(float(end[best])), colours[best], bands[::-1])
+    return Panel(name, options[best], formatting.about_percent(float(end[best])), colours[best], areas[::-1])
 
 
 def _span(probs: Array) -> str:
     known = probs[np.isfinite(probs)]
-    return f"{words.about_percent(float(known[0]))} → {words.about_percent(float(known[-1]))}"
+    return f"{formatting.about_percent(float(known[0]))} → {formatting.about_percent(float(known[-1]))}"
 
 
-def _area(across: Array, tops: Array) -> str:
+def _path(across: Array, tops: Array) -> str:
     """A path in a square of 100, its origin in the left upper corner; one piece between two gaps."""
     known = np.flatnonzero(np.isfinite(tops))
     pieces = np.split(known, np.flatnonzero(np.diff(known) > 1) + 1)

@@ -1,7 +1,8 @@
-"""The figures of belief, one function a figure: arrays in, SVG out."""
+"""The figures of belief, one function per figure: arrays in, SVG out."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,34 +10,45 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
-from polyarch.report.drawing import BLUE, INK, MUTED, ORANGE, PALE, WIDTH, Array, grid, label_ends, style, to_svg
+from polyarch.architecture import Decision
+from polyarch.plotting import BLUE, INK, MUTED, ORANGE, PALE, WIDTH, Array, grid, label_ends, style, to_svg
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How well each depth explains some data: the lower half of the posterior figure."""
+    """How well each option explains some data: the lower half of the posterior figure."""
 
     title: str
-    depths: Sequence[int]
+    options: Sequence[int]
     values: Sequence[Sequence[float]]
-    """Log-likelihoods of each of `depths`, one a run."""
+    """Log-likelihoods of each of `options`, one per run."""
     label: str
     colour: str
     mixture: Sequence[float]
-    """Of the mixture, one a run: a horizontal line, and a band for the spread over several; may be empty."""
+    """Of the mixture, one per run: a horizontal line, and a band for the spread over several; may be empty."""
     selected: tuple[int, float] | None = None
-    """Depth and log-likelihood of the selected network."""
+    """Option and log-likelihood of the selected network."""
 
 
-def posterior(probs: Array, prior: Array, selected: Sequence[int], rules: Mapping[str, int], fit: Fit | None) -> Markup:
-    """Bars of q(d) over the prior, what the rules select, and how well each depth fits (LDN Figs. 2 and 4).
+def posterior(
+    decision: Decision,
+    probs: Array,
+    prior: Array,
+    selected: Sequence[int],
+    rules: Mapping[str, int],
+    fit: Fit | None,
+) -> Markup:
+    """Bars of belief over the prior, what the rules select, and how well each option fits.
+
+    As Figs. 2 and 4 of Antorán et al. 2020.
 
     Args:
-        probs: [runs, depths].
-        prior: [depths].
-        selected: the depth of each run.
+        decision: whose options have an order.
+        probs: [runs, options].
+        prior: [options].
+        selected: the option of each run.
         rules: what each selection rule would take; empty for several runs.
         fit: what is drawn below; nothing if None.
     """
@@ -48,71 +60,73 @@ def posterior(probs: Array, prior: Array, selected: Sequence[int], rules: Mappin
         else:
             top, bottom = figure.subplots(), None
             figure.subplots_adjust(0.065, 0.13, 0.83, 0.92)
-        _belief(top, probs, prior, selected, rules)
+        _belief(top, decision, probs, prior, selected, rules)
         if fit and bottom:
             _fit(bottom, fit)
         lowest = bottom or top
-        last = max(probs.shape[1] - 1, *(fit.depths if fit else (0,)))
+        last = max(probs.shape[1] - 1, *(fit.options if fit else (0,)))
         top.set_xlim(-0.7, last + 0.7)
         lowest.xaxis.set_major_locator(MaxNLocator(11, integer=True, min_n_ticks=1))
-        lowest.set_xlabel("depth (residual blocks)")
+        lowest.xaxis.set_major_formatter(option_names(decision))
+        lowest.set_xlabel(decision.name)
         _label_belief(top, probs, prior)
         if fit and bottom:
             _label_fit(bottom, fit)
         return to_svg(figure, "posterior")
 
 
-def _belief(axes: Axes, probs: Array, prior: Array, selected: Sequence[int], rules: Mapping[str, int]) -> None:
-    mean, depths = probs.mean(0), np.arange(probs.shape[1])
-    cut = max(selected)
+def option_names(decision: Decision) -> FuncFormatter:
+    """Names at an axis on which options stand at their numbers; beyond the last of them, numbers."""
+    return FuncFormatter(lambda x, _: decision.options[round(x)] if 0 <= round(x) < len(decision) else f"{x:.0f}")
+
+
+def _belief(
+    axes: Axes, decision: Decision, probs: Array, prior: Array, selected: Sequence[int], rules: Mapping[str, int]
+) -> None:
+    mean, options = probs.mean(0), np.arange(probs.shape[1])
+    last = max(selected)
     grid(axes)
-    axes.bar(depths, mean, 0.72, color=[BLUE if d <= cut else PALE for d in depths], linewidth=0)
-    axes.plot(depths, prior, color=INK, linewidth=1.1, linestyle=(0, (1, 1.8)))
+    axes.bar(options, mean, 0.72, color=[BLUE if k <= last else PALE for k in options], linewidth=0)
+    axes.plot(options, prior, color=INK, linewidth=1.1, linestyle=(0, (1, 1.8)))
     top = float(max(mean.max(), prior.max()))
+    title = f"q({decision.name[0]}), probability of each {decision.name}"
     if len(probs) > 1:
+        title += f": mean and deviation over seeds; each dot is a seed's selected {decision.name}"
         deviation = probs.std(0, ddof=1)
-        axes.vlines(depths, np.maximum(mean - deviation, 0), mean + deviation, color=INK, linewidth=0.9)
+        axes.vlines(options, np.maximum(mean - deviation, 0), mean + deviation, color=INK, linewidth=0.9)
         top = max(top, float((mean + deviation).max()))
-        for depth in sorted(set(selected)):
-            count = list(selected).count(depth)
+        counts = Counter(selected)
+        for option, count in sorted(counts.items()):
             heights = top * (1.1 + 0.075 * np.arange(count))
-            axes.plot(np.full(count, depth), heights, "o", color=ORANGE, markersize=4.2, clip_on=False)
-        top *= 1.1 + 0.075 * max(list(selected).count(d) for d in selected)
+            axes.plot(np.full(count, option), heights, "o", color=ORANGE, markersize=4.2, clip_on=False)
+        top *= 1.1 + 0.075 * max(counts.values())
     else:
-        top = _mark_rules(axes, mean, top, selected[0], rules)
+        top = _mark_rules(axes, decision, mean, top, selected[0], rules)
     axes.set_ylim(0, top * 1.06)
     axes.set_yticks([t for t in MaxNLocator(5).tick_values(0, top) if t <= min(top, 1)])
-    names = "mean and deviation over seeds; each dot is a seed's selected depth" if len(probs) > 1 else ""
-    axes.set_title("q(d), probability of each depth" + (f": {names}" if names else ""))
+    axes.set_title(title)
 
 
-def _mark_rules(axes: Axes, mean: Array, top: float, selected: int, rules: Mapping[str, int]) -> float:
+def _mark_rules(
+    axes: Axes, decision: Decision, mean: Array, top: float, selected: int, rules: Mapping[str, int]
+) -> float:
     """Writes what the rules select above the bars, in as many rows as they need; returns the height used."""
-    marks: dict[int, list[str]] = {}
-    for rule, depth in rules.items():
-        marks.setdefault(depth, []).append(rule)
-    marks.setdefault(selected, [])
+    marks: dict[int, list[str]] = {selected: []}
+    for rule, option in rules.items():
+        marks.setdefault(option, []).append(rule)
     wide, rows = 0.011 * len(mean), list[float]()
     step = top * 0.12
-    for depth in sorted(marks):
-        text = " · ".join(marks[depth])
-        text = f"selected {depth}" + (f" ({text})" if text else "") if depth == selected else f"{text}: {depth}"
+    for option, names in sorted(marks.items()):
+        text, name = " · ".join(names), decision.options[option]
+        text = f"selected {name}" + (f" ({text})" if text else "") if option == selected else f"{text}: {name}"
         reach = wide * len(text) / 2
-        row = next((k for k, end in enumerate(rows) if end < depth - reach), len(rows))
-        rows[row : row + 1] = [depth + reach + wide]
+        row = next((k for k, end in enumerate(rows) if end < option - reach), len(rows))
+        rows[row : row + 1] = [option + reach + wide]
         y = top * 1.1 + step * row
-        colour = ORANGE if depth == selected else MUTED
-        axes.vlines(depth, mean[depth], y, color=colour, linewidth=0.9)
-        inside = min(max(depth, reach - 0.7), len(mean) - 0.3 - reach)
-        axes.text(
-            inside,
-            y + step * 0.14,
-            text,
-            color=colour,
-            ha="center",
-            va="bottom",
-            weight="bold" if colour == ORANGE else "normal",
-        )
+        colour, weight = (ORANGE, "bold") if option == selected else (MUTED, "normal")
+        axes.vlines(option, mean[option], y, color=colour, linewidth=0.9)
+        inside = min(max(option, reach - 0.7), len(mean) - 0.3 - reach)
+        axes.text(inside, y + step * 0.14, text, color=colour, ha="center", va="bottom", weight=weight)
     return top * 1.1 + step * (len(rows) - 0.1)
 
 
@@ -125,12 +139,12 @@ def _fit(axes: Axes, fit: Fit) -> None:
     means = np.array([np.mean(v) for v in fit.values])
     low, high = _range(np.array([*means, *fit.mixture, *([fit.selected[1]] if fit.selected else [])]))
     axes.set_ylim(low, high)
-    axes.plot(fit.depths, np.maximum(means, low), color=fit.colour, linewidth=1, alpha=0.45)
-    for depth, values, mean in zip(fit.depths, fit.values, means, strict=True):
-        _mark(axes, depth, mean, "o", fit.colour)
+    axes.plot(fit.options, np.maximum(means, low), color=fit.colour, linewidth=1, alpha=0.45)
+    for option, values, mean in zip(fit.options, fit.values, means, strict=True):
+        _mark(axes, option, mean, "o", fit.colour)
         if mean >= low and len(values) > 1:
             deviation = np.std(values, ddof=1)
-            axes.vlines(depth, max(mean - deviation, low), mean + deviation, color=fit.colour, linewidth=1)
+            axes.vlines(option, max(mean - deviation, low), mean + deviation, color=fit.colour, linewidth=1)
     if fit.mixture:
         axes.axhline(float(np.mean(fit.mixture)), color=BLUE, linewidth=1.3)
     if len(fit.mixture) > 1:
@@ -142,15 +156,15 @@ def _fit(axes: Axes, fit: Fit) -> None:
     axes.set_title(fit.title)
 
 
-def _mark(axes: Axes, depth: int, value: float, marker: str, colour: str) -> None:
+def _mark(axes: Axes, option: int, value: float, marker: str, colour: str) -> None:
     """A point; one below the axes is an arrow at their lower edge, with its value."""
     low = axes.get_ylim()[0]
     if value >= low:
-        axes.plot(depth, value, marker, color=colour, markersize=5, markeredgewidth=0)
+        axes.plot(option, value, marker, color=colour, markersize=5, markeredgewidth=0)
         return
-    axes.plot(depth, low, "v", color=colour, markersize=6, markeredgewidth=0, clip_on=False)
+    axes.plot(option, low, "v", color=colour, markersize=6, markeredgewidth=0, clip_on=False)
     text = f"{value:.2f}".replace("-", "\u2212")
-    axes.annotate(text, (depth, low), (7, 3), textcoords="offset points", color=colour)
+    axes.annotate(text, (option, low), (7, 3), textcoords="offset points", color=colour)
 
 
 def _range(values: Array) -> tuple[float, float]:
@@ -162,7 +176,7 @@ def _range(values: Array) -> tuple[float, float]:
 
 
 def _label_fit(axes: Axes, fit: Fit) -> None:
-    last = int(np.argmax(fit.depths))
+    last = int(np.argmax(fit.options))
     labels = [(float(np.mean(fit.values[last])), fit.label, fit.colour)]
     if fit.mixture:
         labels.append((float(np.mean(fit.mixture)), "mixture", BLUE))

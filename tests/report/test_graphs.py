@@ -15,17 +15,17 @@ import pytest
 from browser import Browser, find_browser
 
 from polyarch.errors import PolyarchError
-from polyarch.report import cells
-from polyarch.report.cells import draw, draw_all
+from polyarch.report import graph_svg
+from polyarch.report.graph_svg import draw, draw_all
 from polyarch.spaces.graph import Edge, Graph, Node
 
-picture = functools.cache(cells.picture)
+picture = functools.cache(graph_svg.picture)
 
 
 @pytest.fixture(autouse=True)
 def _shared_layouts(monkeypatch):
     """Many tests look at the same graphs; each is laid out once, also where it is drawn."""
-    monkeypatch.setattr(cells, "picture", picture)
+    monkeypatch.setattr(graph_svg, "picture", picture)
 
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -140,24 +140,28 @@ examples = pytest.mark.parametrize("graph", [pytest.param(graph, id=name) for na
 
 
 def parsed(svg):
-    return ElementTree.fromstring(svg)
+    """Names without namespaces, which only a document of its own has."""
+    root = ElementTree.fromstring(svg)
+    for element in root.iter():
+        element.tag = element.tag.removeprefix(SVG)
+    return root
 
 
 def texts(svg):
-    return ["".join(element.itertext()) for element in parsed(svg).iter(f"{SVG}text")]
+    return ["".join(element.itertext()) for element in parsed(svg).iter("text")]
 
 
 def hints(svg):
-    return [element.text for element in parsed(svg).iter(f"{SVG}title")]
+    return [element.text for element in parsed(svg).iter("title")]
 
 
 def strokes(svg):
     """Paths of the edges, in the order in which they are drawn."""
-    return [group.find(f"{SVG}path") for group in parsed(svg).iter(f"{SVG}g") if group.find(f"{SVG}path") is not None]
+    return [group.find("path") for group in parsed(svg).iter("g") if group.find("title") is not None]
 
 
 def labels(graph):
-    return [line.strand.text for line in picture(graph).lines if line.label]
+    return [line.stroke.text for line in picture(graph).lines if line.label]
 
 
 def two_nodes(*options):
@@ -172,7 +176,7 @@ def two_nodes(*options):
 def test_everything_is_written(graph):
     svg = draw(graph)
     root = parsed(svg)
-    assert root.tag == f"{SVG}svg"
+    assert root.tag == "svg"
     assert root.get("role") == "img"
     assert root.get("aria-label") == graph.title
     assert len(root.get("viewBox").split()) == 4
@@ -298,19 +302,19 @@ def test_an_operation_has_one_colour_in_every_picture():
     seen = {}
     for graph in EXAMPLES.values():
         for line in picture(graph).lines:
-            assert seen.setdefault(line.strand.operation, line.strand.colour) == line.strand.colour
+            assert seen.setdefault(line.stroke.operation, line.stroke.colour) == line.stroke.colour
     assert len({seen[name] for name in OPERATIONS}) == len(OPERATIONS)
 
 
 def test_operations_of_no_family_have_colours_of_their_own():
     names = ("gelu", "tanh", "linear", "mlp", "attention", "mixer")
     lines = picture(two_nodes(*((name, 1 / 6) for name in names))).lines
-    assert len({line.strand.colour for line in lines}) == 6
+    assert len({line.stroke.colour for line in lines}) == 6
 
 
 def test_nothing_is_a_dashed_line():
     dashed = {
-        line.strand.operation: stroke.get("stroke-dasharray")
+        line.stroke.operation: stroke.get("stroke-dasharray")
         for line, stroke in zip(drawn_lines(picture(small_cell())), strokes(draw(small_cell())), strict=True)
     }
     assert [name for name, dashes in dashed.items() if dashes] == ["none"]
@@ -338,7 +342,7 @@ def overlap(a, b):
 
 def drawn_lines(placed):
     """In the order of `strokes`."""
-    return sorted(placed.lines, key=lambda line: line.strand.probability)
+    return sorted(placed.lines, key=lambda line: line.stroke.probability)
 
 
 def points_of(path):
@@ -381,12 +385,12 @@ def check_geometry(graph):
         points = list(points_of(stroke.get("d")))
         assert points[0] == pytest.approx(line.points[0], abs=0.06)
         assert points[-1] == pytest.approx(line.points[-1], abs=0.06)
-        half = line.strand.width / 2
+        half = line.stroke.width / 2
         for box in [*boxes, *(pill for pill in pills if pill is not line.label)]:
             assert not any(
                 box.x + 0.1 < x < box.x + box.width - 0.1 and box.y - half < y < box.y + box.height + half
                 for x, y in points
-            ), f"{line.strand.hint} runs through a box"
+            ), f"{line.stroke.hint} runs through a box"
         if line.label:
             middle = line.label.y + line.label.height / 2
             inside = [y for x, y in points if line.label.x < x < line.label.x + line.label.width]
@@ -436,7 +440,7 @@ def test_a_chain_is_straight():
     assert len({round(box.y + box.height / 2, 6) for _, box in picture(graph).nodes}) == 1
 
 
-def test_the_only_labelled_strand_of_a_bundle_is_straight():
+def test_the_only_labelled_stroke_of_a_connection_is_straight():
     graph = two_nodes(("main", 0.9), ("b", 0.04), ("c", 0.03), ("d", 0.03))
     [main] = [line for line in picture(graph).lines if line.label]
     assert len({round(y, 6) for _, y in main.points}) == 1
@@ -444,7 +448,7 @@ def test_the_only_labelled_strand_of_a_bundle_is_straight():
 
 def test_a_long_chain_goes_on_in_the_next_row_at_a_node_shown_again():
     placed = picture(chain(14))
-    assert placed.width <= cells.WIDEST
+    assert placed.width <= graph_svg.WIDEST
     tops = [round(box.y + box.height / 2) for _, box in placed.nodes]
     rows = [
         [node.name for (node, _), top in zip(placed.nodes, tops, strict=True) if top == row]
@@ -454,8 +458,8 @@ def test_a_long_chain_goes_on_in_the_next_row_at_a_node_shown_again():
     for above, below in itertools.pairwise(rows):
         assert above[-1] == below[0]
     assert list(dict.fromkeys(itertools.chain.from_iterable(rows))) == [node.name for node in chain(14).nodes]
-    assert sum(line.strand.operation == "attention" for line in placed.lines) == 14
-    again = parsed(draw(chain(14))).findall(f"{SVG}rect[@class='node'][@stroke-dasharray]")
+    assert sum(line.stroke.operation == "attention" for line in placed.lines) == 14
+    again = parsed(draw(chain(14))).findall(".//rect[@class='node'][@stroke-dasharray]")
     assert len(again) == len(rows) - 1
 
 
@@ -482,11 +486,12 @@ def test_a_row_ends_only_where_everything_passes_through_one_node():
 def test_several_graphs_stand_below_each_other_with_their_titles():
     graphs = [darts_v2(), chain(), Graph("empty", (), ())]
     svg = draw_all(graphs)
+    assert ElementTree.fromstring(svg).tag == f"{SVG}svg"
     written = texts(svg)
     assert [text for text in written if text in ("normal", "own model", "empty")] == ["normal", "own model", "empty"]
     for graph in graphs:
         assert set(texts(draw(graph))) <= set(written)
-    moves = [float(re.findall(r"[\d.]+", g.get("transform"))[1]) for g in parsed(svg).findall(f"{SVG}g")]
+    moves = [float(re.findall(r"[\d.]+", g.get("transform"))[1]) for g in parsed(svg).findall("g")]
     for above, top, below in zip(graphs, moves, moves[1:], strict=False):
         assert top + picture(above).height <= below
     width, height = (float(value) for value in parsed(svg).get("viewBox").split()[2:])
@@ -497,7 +502,7 @@ def test_several_graphs_stand_below_each_other_with_their_titles():
 @examples
 def test_the_same_graph_gives_the_same_text(graph, monkeypatch):
     shared = draw(graph)
-    monkeypatch.setattr(cells, "picture", picture.__wrapped__)
+    monkeypatch.setattr(graph_svg, "picture", picture.__wrapped__)
     assert draw(graph) == shared
 
 
@@ -508,8 +513,8 @@ def test_the_text_does_not_depend_on_the_hashes_of_a_process():
 import sys, types
 for package in ("report", "spaces"):
     sys.modules[f"polyarch.{{package}}"] = module = types.ModuleType(package)
-    module.__path__ = [{str(Path(cells.__file__).parents[1])!r} + "/" + package]
-from polyarch.report.cells import draw
+    module.__path__ = [{str(Path(graph_svg.__file__).parents[1])!r} + "/" + package]
+from polyarch.report.graph_svg import draw
 from polyarch.spaces.graph import Edge, Graph, Node
 sys.stdout.buffer.write(draw({graph!r}).encode())
 """

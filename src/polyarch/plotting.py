@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import io
 import itertools
-import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from xml.etree import ElementTree
 
 import matplotlib as mpl
 import numpy as np
@@ -47,6 +47,8 @@ SHADES = (
 
 WIDTH = 9.2
 """Inches of a full-width figure; the page shows it at about 1.3 CSS pixels a point."""
+
+_SVG, _HREF = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
 
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -98,33 +100,48 @@ def style() -> Iterator[None]:
 
 
 def to_svg(figure: Figure, name: str, *, smooth: bool = False) -> Markup:
-    """One figure as an `<svg>` element to put in a page.
+    """One figure as an `<svg>` element to put in a page, whose style sheet sets fonts and the ends of lines.
 
     Args:
         figure: drawn inside `style()`.
-        name: unique within the page; the ids that the SVG needs begin with it.
+        name: unique within the page; the ids that the SVG needs are made from it.
         smooth: let the browser smooth raster maps instead of showing their cells.
     """
-    text = io.StringIO()
+    file = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": name}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # the browser's fonts have it, or another will do
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    svg = text.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg, count=1, flags=re.S)
-    width, height = (float(v) for v in re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0])
-    svg = f'<svg viewBox="0 0 {width:g} {height:g}" aria-hidden="true">' + svg[svg.index(">") + 1 :]
-    used = set(re.findall(r'(?:url\(|href=")#([^)"]+)', svg))
-    svg = re.sub(r' id="([^"]*)"', lambda id_: f' id="{name}-{id_[1]}"' if id_[1] in used else "", svg)
-    svg = svg.replace("url(#", f"url(#{name}-").replace('href="#', f'href="#{name}-')
-    svg = page_font(svg)
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    root = ElementTree.fromstring(file.getvalue())
+    for element in root.iter():
+        _adapt(element, smooth)
+    box = root.get("viewBox", "")
+    root.attrib.clear()
+    root.attrib |= {"viewBox": box, "aria-hidden": "true"}
+    svg = ElementTree.tostring(root, encoding="unicode")
     for variable, colour in VARIABLES.items():
         svg = svg.replace(colour, f"var(--{variable})")
-    if smooth:
-        svg = re.sub(r' style="image-rendering:[^"]*"', "", svg)
-    svg = re.sub(r' d="[^"]*"', _shorter_path, svg)
-    svg = re.sub(r" *\n *", "\n", svg)
-    return Markup(svg.strip())
+    return Markup("\n".join(line.strip() for line in svg.splitlines()).strip())
+
+
+def _adapt(element: ElementTree.Element, smooth: bool) -> None:
+    """Makes one element of matplotlib's SVG fit for a page that holds several: in place."""
+    # A page needs no namespaces, which look like addresses of other pages.
+    element.tag = element.tag.removeprefix(_SVG)
+    if _HREF in element.attrib:
+        element.set("href", element.attrib.pop(_HREF))
+    if element.tag in ("g", "image"):
+        element.attrib.pop("id", None)  # nothing refers to it, and other figures have the same
+    if element.tag == "image" and smooth:
+        element.attrib.pop("style", None)
+    if element.tag == "style":
+        element.text = ""  # it would style the whole page
+    if element.tag == "path":
+        element.set("d", " ".join(map(_shorter, element.get("d", "").split())))
+
+
+def _shorter(part: str) -> str:
+    """A part of a path, a command or a number: two digits after the point are enough."""
+    return part if part.isalpha() else f"{round(float(part), 2):.12g}"
 
 
 def to_file(figure: Figure, kind: str, name: str) -> bytes:
@@ -140,22 +157,6 @@ def to_file(figure: Figure, kind: str, name: str) -> bytes:
     with mpl.rc_context({"svg.hashsalt": name}):
         figure.savefig(file, format=kind, dpi=160, metadata=undated)
     return file.getvalue()
-
-
-def page_font(svg: str) -> str:
-    """Takes the font family off an SVG's texts; before 3.11, matplotlib wrote size and all as `font:`."""
-    svg = re.sub(r'font: (?:(bold|\d+) )?([\d.]+px) [^;"]*', _spelt_out, svg)
-    return re.sub(r'font-family: [^;"]*;? ?', "", svg)
-
-
-def _shorter_path(match: re.Match[str]) -> str:
-    """Two digits after the point are enough for a path, and it needs no lines of its own."""
-    return " " + " ".join(re.sub(r"\d+\.\d{3,}", lambda v: f"{float(v[0]):.2f}", match[0]).split())
-
-
-def _spelt_out(match: re.Match[str]) -> str:
-    weight, size = match.groups()
-    return f"font-weight: {weight}; font-size: {size}" if weight else f"font-size: {size}"
 
 
 # --------------------------------------------------------------------------------------------------

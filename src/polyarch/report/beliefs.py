@@ -1,0 +1,87 @@
+"""What runs believe about architectures, as plain numbers and pictures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from polyarch.architecture import Decision
+from polyarch.distributions.priors import uniform
+from polyarch.distributions.reading import ReadOut
+from polyarch.plotting import Array
+from polyarch.runs.run import Run
+from polyarch.spaces.base import Space
+from polyarch.spaces.graph import Graph
+from polyarch.spaces.only import certain
+from polyarch.spaces.supernets import sparse_selections
+from polyarch.streams import Streams
+
+
+def probs(run: Run) -> dict[str, Array]:
+    """Belief: for each decision [options]."""
+    return {name: p.detach().double().numpy() for name, p in run.distribution.probs().items()}
+
+
+def prior(run: Run) -> dict[str, Array]:
+    """What was believed before the data was seen: for each decision [options]."""
+    before = uniform(run.space.mixing) if is_read_out(run) else run.config.make_prior(run.space)
+    return {name: p.double().numpy() for name, p in before.probs().items()}
+
+
+def is_read_out(run: Run) -> bool:
+    """Whether belief is about the simplices that a space mixes, and architectures are read out of it."""
+    return isinstance(run.distribution, ReadOut)
+
+
+def is_point(run: Run) -> bool:
+    """Whether belief was never open: a run of one fixed architecture."""
+    return all(int((p > 0).sum()) == 1 for p in run.distribution.probs().values())
+
+
+def simplices(run: Run) -> tuple[Decision, ...]:
+    """What belief is about."""
+    return run.space.mixing if is_read_out(run) else run.space.decisions
+
+
+def operations(run: Run) -> dict[str, tuple[str, ...]]:
+    """The operation that every option of these stands for; those that take it from different inputs share it."""
+    if is_read_out(run):
+        return {d.name: d.options for d in run.space.mixing}
+    return {
+        d.name: tuple(_operation(run.space, k, option) for option in range(len(d)))
+        for k, d in enumerate(run.space.decisions)
+    }
+
+
+def _operation(space: Space, decision: int, option: int) -> str:
+    used = {space.mixing[simplex].options[own] for simplex, own in space.uses(decision, option)}
+    return used.pop() if len(used) == 1 else space.decisions[decision].options[option]
+
+
+def selected(run: Run) -> dict[str, list[int]]:
+    """The options of these that the selected architecture uses."""
+    if is_read_out(run):
+        selections = sparse_selections(run.space, run.architecture.choices)
+        return {name: [option for option, _ in selection] for name, selection in selections.items()}
+    return {d.name: [choice] for d, choice in zip(run.space.decisions, run.architecture.choices, strict=True)}
+
+
+def graphs(run: Run) -> list[Graph]:
+    """Pictures of the selected architecture and, where belief was open, of belief."""
+    chosen = run.space.graphs(certain(run.space, run.architecture))
+    found = [replace(graph, title=f"{graph.title}, selected") for graph in chosen]
+    if not is_point(run):
+        found += [replace(graph, title=f"{graph.title}, belief") for graph in run.space.graphs(_frequencies(run))]
+    return found
+
+
+def _frequencies(run: Run, samples: int = 256) -> dict[str, list[float]]:
+    """How often belief takes each option of each decision; counted in samples where it is read out."""
+    if not is_read_out(run):
+        return {name: p.tolist() for name, p in probs(run).items()}
+    drawn = run.distribution.sample(samples, Streams(run.seed)["architecture"])
+    return {
+        d.name: (torch.bincount(drawn[:, k], minlength=len(d)) / samples).tolist()
+        for k, d in enumerate(run.space.decisions)
+    }

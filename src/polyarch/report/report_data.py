@@ -1,0 +1,240 @@
+"""What a report is about: runs, their data, what they are compared with, and facts that several sections need."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from polyarch.architecture import Decision
+from polyarch.data.task import Classification, Split, Task
+from polyarch.errors import PolyarchError
+from polyarch.report import beliefs, formatting
+from polyarch.report.formatting import Metric
+from polyarch.report.networks import Networks, has_mixture
+from polyarch.report.trajectory import Trajectory
+from polyarch.runs.results import predictive
+from polyarch.runs.run import Run, check_same_data
+from polyarch.uncertainty.predictive import Predictive
+
+MIXTURE, UNPRUNED = "_ensemble", "_unpruned"
+"""Endings of the names under which a result keeps the metrics of the mixture, pruned where it can be, and unpruned."""
+
+
+@dataclass(frozen=True)
+class BaselineGroup:
+    """Baselines that differ in their seed alone."""
+
+    name: str
+    option: int | None
+    """The number of the fixed option, where the report and they are about the same nested decision."""
+    runs: list[Run]
+
+    @property
+    def kind(self) -> str:
+        """Whose metrics stand for it: the network's, or the mixture's where there is one."""
+        return MIXTURE if has_mixture(self.runs[0]) else ""
+
+
+@dataclass
+class ReportData:
+    """Runs of one search that differ in their seed alone, their data, and what they are compared with."""
+
+    runs: Sequence[Run]
+    task: Task
+    baselines: Sequence[Run]
+    folder: Path
+    """Where the page is put."""
+
+    def __post_init__(self) -> None:
+        for run in (*self.runs, *self.baselines):
+            if run.config.repeats > 1:
+                raise PolyarchError(
+                    f"{run.folder} holds {run.config.repeats} repeats; pass the runs of open_repeats(folder) "
+                    "instead, to write_summary_report or as baselines"
+                )
+            check_same_data(run.config, self.task)
+        first = self.run.config
+        for run in self.runs[1:]:
+            own = run.config
+            if (own.space, own.method, own.prior) != (first.space, first.method, first.prior):
+                raise PolyarchError(
+                    f"{run.folder} is not a repeat of {self.run.folder}: its space, method or prior differ; "
+                    "pass it as a baseline instead"
+                )
+        self._results: dict[Path, dict[str, Any]] = {}
+
+    @property
+    def run(self) -> Run:
+        """The first run; what all share is read from it."""
+        return self.runs[0]
+
+    @property
+    def several(self) -> bool:
+        """Whether there is a spread over seeds."""
+        return len(self.runs) > 1
+
+    @cached_property
+    def is_point(self) -> bool:
+        """Whether there was nothing to search: one fixed architecture."""
+        return beliefs.is_point(self.run)
+
+    @cached_property
+    def has_mixture(self) -> bool:
+        """Whether there is a mixture to tell of."""
+        return has_mixture(self.run)
+
+    @property
+    def members(self) -> str:
+        """What the mixture is of."""
+        if self.is_nested:
+            return formatting.plural(self.decision.name)
+        if self.is_point:
+            return "draws of dropout"
+        return "architectures and draws of dropout" if self.run.space.has_dropout else "architectures"
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # Of a nested space: its one decision, whose options contain each other.
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether there is one decision whose options contain each other, such as a depth."""
+        return self.run.space.nested
+
+    @property
+    def decision(self) -> Decision:
+        """The one decision of a nested space."""
+        [decision] = self.run.space.decisions
+        return decision
+
+    @cached_property
+    def choices(self) -> list[int]:
+        """The selected option of each run, by its number."""
+        return [run.architecture.choices[0] for run in self.runs]
+
+    @cached_property
+    def is_pruned(self) -> bool:
+        """Whether any run leaves something out: not where the option was fixed, or the largest was selected."""
+        return self.is_nested and not self.is_point and any(k < len(self.decision) - 1 for k in self.choices)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether belief over a nested decision is about as wide as it can be, so that a selection says little."""
+        return self.is_nested and len(self.decision) > 2 and self.entropy() > 0.95 * math.log(len(self.decision))
+
+    def shown(self, options: Sequence[int]) -> str:
+        """An option by its name; of several, mean and deviation of the numbers they are named by, or have."""
+        names = [self.decision.options[k] for k in options]
+        if len(names) == 1:
+            return names[0]
+        values = [float(name) for name in names] if all(map(_is_number, self.decision.options)) else options
+        return formatting.number(formatting.mean(values), 1, statistics.stdev(values))
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # What was measured.
+
+    @cached_property
+    def classifies(self) -> bool:
+        """Whether classes are predicted, rather than numbers."""
+        return isinstance(self.task.likelihood, Classification)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What predictions are evaluated by."""
+        return formatting.CLASSIFICATION if self.classifies else formatting.REGRESSION
+
+    @cached_property
+    def split(self) -> str | None:
+        """The split that results are told on: test data where there is some, else validation data."""
+        splits = {"test": self.task.test, "select": self.task.select}
+        return next((name for name, split in splits.items() if split is not None and len(split)), None)
+
+    @property
+    def examples(self) -> Split:
+        """The examples of `split`."""
+        found = self.task.test if self.split == "test" else self.task.select
+        assert found is not None
+        return found
+
+    @cached_property
+    def trajectories(self) -> list[Trajectory]:
+        """How each run went."""
+        return [Trajectory.of(run) for run in self.runs]
+
+    @cached_property
+    def networks(self) -> list[Networks]:
+        """The networks of each run."""
+        return [Networks.of(run) for run in self.runs]
+
+    @cached_property
+    def network_log_probs(self) -> list[Tensor]:
+        """Log-probabilities [n, classes] of `examples` by each run's selected network."""
+        return [own.log_probs(own.selected, self.examples.x) for own in self.networks]
+
+    @cached_property
+    def mixture_predictives(self) -> list[Predictive]:
+        """What each run's mixture predicts for `examples`; nothing where there is no mixture."""
+        return [predictive(own.mixture, self.examples.x, own.device) for own in self.networks if own.mixture]
+
+    @cached_property
+    def groups(self) -> list[BaselineGroup]:
+        """Baselines by what they are: fixed options in order, then others."""
+        found: dict[str, BaselineGroup] = {}
+        for run in self.baselines:
+            fixed = self._fixed_option(run)
+            name = (
+                f"Fixed {self.decision.name} {fixed[1]}" if fixed else f"{run.config.method['name']}, {run.folder.name}"
+            )
+            found.setdefault(name, BaselineGroup(name, fixed[0] if fixed else None, [])).runs.append(run)
+        return sorted(found.values(), key=lambda g: (g.option is None, g.option or 0, g.name))
+
+    def _fixed_option(self, run: Run) -> tuple[int, str] | None:
+        """Number and name of the option of a nested decision that a baseline was trained at alone."""
+        decisions = run.space.decisions
+        if not self.is_nested or not beliefs.is_point(run) or [d.name for d in decisions] != [self.decision.name]:
+            return None
+        [own] = run.architecture.choices
+        name, options = decisions[0].options[own], self.decision.options
+        return options.index(name) if name in options else own, name
+
+    def result(self, run: Run) -> dict[str, Any]:
+        """A run's result, read once."""
+        if run.folder not in self._results:
+            self._results[run.folder] = run.result
+        return self._results[run.folder]
+
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        """The result of each run."""
+        return [self.result(run) for run in self.runs]
+
+    def values(self, runs: Sequence[Run], kind: str, name: str) -> list[float]:
+        """One metric of several runs on `split`, empty where there is none; `kind` is "" for networks."""
+        found = [self.result(run)["metrics"].get(f"{self.split}{kind}", {}).get(name) for run in runs]
+        return [float(value) for value in found if value is not None]
+
+    def network_values(self, name: str) -> list[float]:
+        """One metric of the selected networks."""
+        return self.values(self.runs, "", name)
+
+    def mixture_values(self, name: str) -> list[float]:
+        """One metric of the mixtures; empty where there is no mixture."""
+        return self.values(self.runs, MIXTURE, name) if self.has_mixture else []
+
+    def entropy(self) -> float:
+        """Of belief, in nats, mean over seeds."""
+        return formatting.mean([result["distribution"]["entropy"] for result in self.results])
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,219 @@
+"""The top of a report: what was found in plain words, key numbers, and the tables of results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from polyarch.report import formatting
+from polyarch.report.formatting import Metric
+from polyarch.report.report_data import MIXTURE, UNPRUNED, ReportData
+from polyarch.report.search_section import collapse
+from polyarch.runs.run import Run
+
+LONGEST = 60
+"""Characters of an architecture's text that a sentence can hold."""
+
+
+def finding(report: ReportData) -> list[str]:
+    """What was found, one sentence each."""
+    sentences = (_selected(report), collapse(report), _saved(report), _scores(report), _compared(report))
+    return [sentence for sentence in sentences if sentence]
+
+
+def _selected(report: ReportData) -> str:
+    if not report.is_nested:
+        return _selected_of_many(report)
+    name, options, choices = report.decision.name, report.decision.options, report.choices
+    if report.is_point:
+        return f"A network of fixed {name} {options[choices[0]]}."
+    verdict = "is selected, though belief is nearly flat" if report.is_flat else "explains the data"
+    if report.several:
+        low, high = options[min(choices)], options[max(choices)]
+        span = f"{low} to {high}" if low != high else f"always {low}"
+        return f"Over {len(choices)} seeds, {name} {report.shown(choices)} of {options[-1]} ({span}) {verdict}."
+    if not report.is_pruned:
+        return f"The search keeps the largest {name}, {options[-1]}: a larger one may explain the data better."
+    return f"{name[0].upper()}{name[1:]} {options[choices[0]]} of {options[-1]} {verdict}."
+
+
+def _selected_of_many(report: ReportData) -> str:
+    """Of a space whose architectures are drawn rather than told; short texts are told as well."""
+    if report.is_point:
+        seeds = f" with {len(report.runs)} seeds" if report.several else ""
+        return f"One network of the space {report.run.config.space['name'].rpartition(':')[2]}, trained alone{seeds}."
+    texts = {str(run.architecture) for run in report.runs}
+    if len(texts) > 1:
+        return f"Over {len(report.runs)} seeds, the search selects {len(texts)} different architectures."
+    [text] = texts
+    tells = len(text) <= LONGEST and any(character.isalnum() for character in text)  # a wiring without links is "-"
+    what = text if tells else "the architecture drawn below"
+    who = f"Over {len(report.runs)} seeds, the search always" if report.several else "The search"
+    return f"{who} selects {what}."
+
+
+def _saved(report: ReportData) -> str:
+    if not report.is_pruned:
+        return ""
+    share, faster, options = formatting.about_percent(1 - _kept(report)), _faster(report), report.decision.options
+    what = f"Pruning {report.decision.name} {options[-1]} to {options[report.choices[0]]}"
+    time = f", and a forward pass takes {formatting.about_percent(faster)} less time" if faster >= 0.005 else ""
+    return f"{'On average, pruning' if report.several else what} drops {share} of the parameters{time}."
+
+
+def _kept(report: ReportData) -> float:
+    """Share of the parameters that pruning keeps, mean over seeds."""
+    costs = [result["cost"] for result in report.results]
+    return formatting.mean([c["selected"]["parameters"] / c["largest"]["parameters"] for c in costs])
+
+
+def _faster(report: ReportData) -> float:
+    """Share of the forward time that pruning saves, mean over seeds."""
+    return formatting.mean([result["forward_seconds"]["saving"] for result in report.results])
+
+
+def _scores(report: ReportData) -> str:
+    if not report.split:
+        return "The data has no validation or test examples, so how well it predicts was not measured."
+    main = report.metrics[0]
+    own, mixed = report.network_values(main.name), report.mixture_values(main.name)
+    where = f"{formatting.SPLITS[report.split]} {main.title}"
+    if not own:
+        return ""
+    if not mixed:
+        return f"Its {where} is {main.show(own)}."
+    which = "selected networks reach" if report.several else "selected network reaches"
+    which = "network reaches" if report.is_point else which
+    if main.percent:
+        return f"The {which} {main.show(own)} {where}, the mixture over {report.members} {main.show(mixed)}."
+    return f"The {which} a {where} of {main.show(own)}, the mixture over {report.members} {main.show(mixed)}."
+
+
+def _compared(report: ReportData) -> str:
+    fixed = [group for group in report.groups if group.option is not None]
+    rows = [(group.name, report.values(group.runs, "", "log_likelihood")) for group in fixed]
+    means = {name.removeprefix("Fixed "): formatting.mean(values) for name, values in rows if values}
+    mixed = report.mixture_values("log_likelihood")
+    if len(means) < 2 or not mixed or not report.split:
+        return ""
+    best, mine = max(means, key=lambda name: means[name]), formatting.mean(mixed)
+    return (
+        f"Of {len(means)} fixed {report.members} trained alone, {best} does best on {formatting.SPLITS[report.split]} "
+        f"data (log-likelihood {formatting.number(means[best])}); the mixture reaches {formatting.number(mine)}."
+    )
+
+
+def tiles(report: ReportData) -> list[tuple[str, str, str]]:
+    """Key numbers: name, value, and a note."""
+    found = [_what_tile(report), *_score_tiles(report)]
+    costs = [result["cost"]["selected"] for result in report.results]
+    parameters, macs = (formatting.whole(formatting.mean([c[name] for c in costs])) for name in ("parameters", "macs"))
+    if not report.is_pruned:
+        return [*found, ("parameters", parameters, f"{macs} MACs")]
+    faster = formatting.about_percent(max(_faster(report), 0))
+    kept = ("parameters kept", formatting.about_percent(_kept(report)), parameters)
+    return [*found, kept, ("time saved", faster, "of a forward pass")]
+
+
+def _what_tile(report: ReportData) -> tuple[str, str, str]:
+    if not report.is_nested:
+        if report.is_point:
+            return "kept epoch", formatting.ranges(sorted({c.kept for c in report.trajectories})), ""
+        return "entropy of belief", formatting.number(report.entropy(), 2), "nats"
+    name, options = report.decision.name, report.decision.options
+    if report.is_point:
+        return name, options[report.choices[0]], ""
+    return f"selected {name}", report.shown(report.choices), f"of {options[-1]}"
+
+
+def _score_tiles(report: ReportData) -> list[tuple[str, str, str]]:
+    found = []
+    for metric in report.metrics:
+        if metric.name not in ("accuracy", "rmse", "log_likelihood", "ece"):
+            continue
+        if report.split and report.network_values(metric.name):
+            mixed = report.mixture_values(metric.name)
+            title = metric.title if metric.name == "ece" else f"{formatting.SPLITS[report.split]} {metric.title}"
+            note = f"mixture {metric.show([formatting.mean(mixed)])}" if mixed else ""
+            found.append((title, metric.show(report.network_values(metric.name)), note))
+        elif not report.split:
+            at_kept = [trajectory.kept_value("train", metric.name) for trajectory in report.trajectories]
+            values = [float(value) for value in at_kept if value is not None and np.isfinite(value)]
+            if values:
+                found.append((f"training {metric.title}", metric.show(values), "data it was fitted to"))
+    return found
+
+
+# --------------------------------------------------------------------------------------------------
+# Tables.
+
+
+def table(report: ReportData) -> dict[str, Any] | None:
+    """Every network and mixture in every metric, the best of each column marked."""
+    rows = [(*row, [report.values(row[2], row[3], m.name) for m in report.metrics]) for row in _rows(report)]
+    rows = [row for row in rows if any(row[4])]
+    if not rows:
+        return None
+    best = [_best(metric, [row[4][k] for row in rows]) for k, metric in enumerate(report.metrics)]
+    shown = []
+    for name, note, runs, _, values in rows:
+        cells = [
+            {"text": m.show(v) if v else "–", "best": bool(v) and m.show([formatting.mean(v)]) == b}
+            for m, v, b in zip(report.metrics, values, best, strict=True)
+        ]
+        shown.append({"name": name, "note": note, "cells": cells, "baseline": runs is not report.runs})
+    return {"metrics": report.metrics, "rows": shown}
+
+
+def _rows(report: ReportData) -> list[tuple[str, str, Sequence[Run], str]]:
+    """Name, note, runs and kind of metric of each line."""
+    own = note = ""
+    if report.is_nested:
+        name, chosen = report.decision.name, report.decision.options[report.choices[0]]
+        own = "" if report.several else f"{name} {chosen}"
+        upto = f"{report.members} {report.decision.options[0]} to {chosen}"
+        note = f"up to the selected {name}, Eq. 3" if report.several else f"{upto}, Eq. 3"
+    elif report.is_point:
+        note = "draws of dropout"
+    title = "This network" if report.is_point else "Selected network"
+    rows: list[tuple[str, str, Sequence[Run], str]] = [(title, own, report.runs, "")]
+    if report.has_mixture:
+        rows.append(("Mixture, pruned" if report.is_pruned else "Mixture", note, report.runs, MIXTURE))
+    if report.is_pruned:
+        rows.append((f"Mixture, all {report.members}", "", report.runs, UNPRUNED))
+    rows += [(g.name, f"{len(g.runs)} seeds" if len(g.runs) > 1 else "", g.runs, g.kind) for g in report.groups]
+    return rows
+
+
+def _best(metric: Metric, column: Sequence[Sequence[float]]) -> str | None:
+    """The best mean of a column, as it is shown; None where there is nothing to compare."""
+    means = [formatting.mean(values) for values in column if values]
+    if len(means) < 2:
+        return None
+    return metric.show([max(means) if metric.higher_is_better else min(means)])
+
+
+def seeds(report: ReportData) -> dict[str, Any] | None:
+    """One line per seed."""
+    if not report.several:
+        return None
+    kind = MIXTURE if report.has_mixture else ""
+    rows = []
+    for run, trajectory in zip(report.runs, report.trajectories, strict=True):
+        found = [(m, report.values([run], kind, m.name)) for m in report.metrics]
+        rows.append(
+            {
+                "seed": run.seed,
+                "architecture": report.shown(run.architecture.choices) if report.is_nested else str(run.architecture),
+                "kept": trajectory.kept,
+                "entropy": formatting.number(report.result(run)["distribution"]["entropy"], 2),
+                "cells": [m.show(values) if values else "–" for m, values in found],
+            }
+        )
+    return {
+        "rows": rows,
+        "metrics": report.metrics,
+        "of": "pruned mixture" if report.is_pruned else "mixture" if report.has_mixture else "network",
+    }
