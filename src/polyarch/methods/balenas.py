@@ -17,11 +17,18 @@ from torch import Tensor
 from polyarch.core import Feed, Problem, State
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.gaussian import GaussianLogits
-from polyarch.distributions.reading import belief_over
 from polyarch.errors import PolyarchError
-from polyarch.methods.bilevel import Bilevel, Gradients, by_simplex, first_logits, noise_of, open_logits
+from polyarch.methods.bilevel import (
+    Bilevel,
+    Gradients,
+    by_simplex,
+    first_logits,
+    noise_of,
+    open_logits,
+    simplices_shape,
+)
 from polyarch.settings import at_least, positive
-from polyarch.spaces.base import Space
+from polyarch.spaces.base import Space, relaxation_of
 from polyarch.spaces.views import Soft
 from polyarch.streams import Streams
 from polyarch.training.natural import (
@@ -98,7 +105,7 @@ class Balenas(Bilevel):
 
     def noise(self, problem: Problem, generator: torch.Generator, passes: int) -> dict[str, Tensor]:
         """Standard normal for every draw; 0 for the last pass, which trains the weights at the mean."""
-        shape = (len(problem.space.mixing), max(len(simplex) for simplex in problem.space.mixing))
+        shape = simplices_shape(problem.space)
         drawn = torch.randn(passes - 1, *shape, generator=generator)
         return {"normal": torch.cat([drawn, torch.zeros(1, *shape)])}
 
@@ -134,7 +141,8 @@ class Balenas(Bilevel):
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
         """The Gaussian of every edge's alpha, from whose mean architectures are read out."""
         mean, width = open_gaussian(space, belief)
-        return belief_over(space, GaussianLogits(space.mixing, mean, width))
+        relaxation = relaxation_of(space)
+        return relaxation.belief(GaussianLogits(relaxation.simplices, mean, width))
 
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
         """As for every method that shares weights, and two more.

@@ -26,7 +26,7 @@ from polyarch.errors import PolyarchError
 from polyarch.methods import pdarts
 from polyarch.methods.sharing import WeightSharing, loss
 from polyarch.settings import at_least, positive
-from polyarch.spaces.base import Space
+from polyarch.spaces.base import Space, relaxation_of
 from polyarch.spaces.darts import SKIP_DROPOUT, Darts
 from polyarch.spaces.views import Soft
 from polyarch.streams import Streams
@@ -111,7 +111,7 @@ class Bilevel(WeightSharing, ABC):
         """The mixture of one pass, differentiable in belief.
 
         Args:
-            space: whose `mixing` is mixed.
+            space: whose simplices are mixed.
             belief: the tensors of `State.belief`.
             given: the noise of that pass, with a leading axis of repeats, and the epoch's rates.
         """
@@ -137,7 +137,7 @@ class Bilevel(WeightSharing, ABC):
 
     def takes_prior(self, space: Space) -> bool:
         """Not where weights of edges are learnt and architectures are read out of them."""
-        return space.mixing == space.decisions
+        return space.relaxation is None or space.relaxation.simplices == space.decisions
 
     def feeds(self, problem: Problem) -> dict[str, FeedSpec]:
         """One batch of each kind, or T of them."""
@@ -172,7 +172,7 @@ class Bilevel(WeightSharing, ABC):
 
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Fresh weights and belief."""
-        if Soft not in problem.supernet.views:
+        if problem.space.relaxation is None:
             raise PolyarchError(
                 f"{self.name} mixes operations, and the space {problem.space.name!r} has no mixture of its options; "
                 "use parsec, which runs one architecture at a time"
@@ -190,17 +190,16 @@ class Bilevel(WeightSharing, ABC):
     def _open(self, problem: Problem, previous: State | None) -> Tensor:
         """Which options a stage begins with, bool [repeats, simplices, longest]: all, or the likeliest before it."""
         space = problem.space
-        longest = max(len(simplex) for simplex in space.mixing)
-        zeros = torch.zeros(problem.repeats, len(space.mixing), longest, device=problem.data["train"].y.device)
+        zeros = torch.zeros(problem.repeats, *simplices_shape(space), device=problem.data["train"].y.device)
         if previous is None:
-            return masked(zeros, space.mixing) == 0
-        learnt = self.distribution(space, previous.belief).centre()
+            return masked(zeros, relaxation_of(space).simplices) == 0
+        learnt = self.distribution(space, previous.belief).mean_weights()
         return pdarts.survivors(learnt, previous.belief["open"], pdarts.part_of(self.progressive, space).operations)
 
     def ready(self, problem: Problem, state: State) -> None:
         """Options that no repeat has left are not run any more."""
         if self.progressive:
-            rows = zip(problem.space.mixing, state.belief["open"].any(0).tolist(), strict=True)
+            rows = zip(relaxation_of(problem.space).simplices, state.belief["open"].any(0).tolist(), strict=True)
             left = {simplex.name: [k for k, is_open in enumerate(row) if is_open] for simplex, row in rows}
             problem.supernet.keep_running(left)
 
@@ -224,7 +223,7 @@ class Bilevel(WeightSharing, ABC):
 
         def at(point: Tensor) -> Tensor:
             belief = self.distribution(problem.space, {**state.belief, name: point})
-            return loss(problem, batch, Soft(belief.centre()))
+            return loss(problem, batch, Soft(belief.mean_weights()))
 
         matrix = hessian(at, value)
         kept.restore()
@@ -403,27 +402,32 @@ def _along(values: Tensor, like: Tensor) -> Tensor:
     return values.view(-1, *[1] * (like.dim() - 1))
 
 
+def simplices_shape(space: Space) -> tuple[int, int]:
+    """[simplices, longest], of what is learnt."""
+    simplices = relaxation_of(space).simplices
+    return len(simplices), max(len(simplex) for simplex in simplices)
+
+
 def first_logits(problem: Problem, streams: Sequence[Streams], scale: float = 1e-3) -> Tensor:
     """Architecture parameters [repeats, simplices, longest], as DARTS draws them: `scale` times standard normal."""
-    shape = (len(problem.space.mixing), max(len(simplex) for simplex in problem.space.mixing))
-    drawn = torch.stack([torch.randn(shape, generator=s["architecture"]) for s in streams])
+    drawn = torch.stack([torch.randn(simplices_shape(problem.space), generator=s["architecture"]) for s in streams])
     return (scale * drawn).to(problem.data["train"].y.device)
 
 
 def open_logits(space: Space, belief: Mapping[str, Tensor], logits: Tensor) -> Tensor:
     """Logits [repeats, simplices, longest] with -inf for options that do not exist, or were left out by a stage."""
-    existing = masked(logits, space.mixing)
+    existing = masked(logits, relaxation_of(space).simplices)
     return existing.masked_fill(~belief["open"], -torch.inf) if "open" in belief else existing
 
 
 def by_simplex(space: Space, weights: Tensor) -> Soft:
     """Weights [repeats, simplices, longest] as a view."""
-    return Soft(tuple(weights[:, k, : len(simplex)] for k, simplex in enumerate(space.mixing)))
+    return Soft(tuple(weights[:, k, : len(simplex)] for k, simplex in enumerate(relaxation_of(space).simplices)))
 
 
 def prior_loss(problem: Problem, belief: Distribution, examples: int) -> Tensor | float:
     """-E[log prior], a share of `examples`, to be added to a mean loss."""
-    if problem.space.mixing != problem.space.decisions:
+    if belief.factors != problem.space.decisions:
         return 0.0
     table = problem.prior.log_probs
-    return sum(-(p * table[k, : p.shape[-1]]).sum(-1) for k, p in enumerate(belief.centre())) / examples
+    return sum(-(p * table[k, : p.shape[-1]]).sum(-1) for k, p in enumerate(belief.mean_weights())) / examples

@@ -11,9 +11,8 @@ from torch import Tensor
 from polyarch.core import Problem
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
-from polyarch.distributions.reading import belief_over
 from polyarch.methods.bilevel import Bilevel, by_simplex, first_logits, open_logits
-from polyarch.spaces.base import Space
+from polyarch.spaces.base import Space, relaxation_of
 from polyarch.spaces.views import Soft
 from polyarch.streams import Streams
 
@@ -34,4 +33,5 @@ class Darts(Bilevel):
 
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
         """Softmax of alpha for every edge, from which architectures are read out."""
-        return belief_over(space, Categorical(space.mixing, open_logits(space, belief, belief["alpha"])))
+        relaxation = relaxation_of(space)
+        return relaxation.belief(Categorical(relaxation.simplices, open_logits(space, belief, belief["alpha"])))

@@ -12,9 +12,8 @@ from torch import Tensor
 from polyarch.core import Problem
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.dirichlet import Dirichlet, dirichlet_from_noise, dirichlet_noise
-from polyarch.distributions.reading import belief_over
-from polyarch.methods.bilevel import Bilevel, by_simplex, first_logits, open_logits
-from polyarch.spaces.base import Space
+from polyarch.methods.bilevel import Bilevel, by_simplex, first_logits, open_logits, simplices_shape
+from polyarch.spaces.base import Space, relaxation_of
 from polyarch.spaces.views import Soft
 from polyarch.streams import Streams
 
@@ -34,8 +33,7 @@ class Drnas(Bilevel):
 
     def noise(self, problem: Problem, generator: torch.Generator, passes: int) -> dict[str, Tensor]:
         """From which draws are made inside the step."""
-        longest = max(len(simplex) for simplex in problem.space.mixing)
-        return dirichlet_noise((passes, len(problem.space.mixing), longest), generator)
+        return dirichlet_noise((passes, *simplices_shape(problem.space)), generator)
 
     def mixture(self, space: Space, belief: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Soft:
         """A draw of the weights."""
@@ -43,7 +41,10 @@ class Drnas(Bilevel):
 
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
         """The Dirichlet of every edge, from whose mean architectures are read out."""
-        return belief_over(space, Dirichlet(space.mixing, concentration(open_logits(space, belief, belief["beta"]))))
+        relaxation = relaxation_of(space)
+        return relaxation.belief(
+            Dirichlet(relaxation.simplices, concentration(open_logits(space, belief, belief["beta"])))
+        )
 
 
 def concentration(beta: Tensor) -> Tensor:

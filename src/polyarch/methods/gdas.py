@@ -12,10 +12,9 @@ from torch import Tensor
 from polyarch.core import Problem
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
-from polyarch.distributions.reading import belief_over
 from polyarch.errors import PolyarchError
-from polyarch.methods.bilevel import Bilevel, by_simplex, first_logits, open_logits
-from polyarch.spaces.base import Space
+from polyarch.methods.bilevel import Bilevel, by_simplex, first_logits, open_logits, simplices_shape
+from polyarch.spaces.base import Space, relaxation_of
 from polyarch.spaces.views import Soft, one_hot
 from polyarch.streams import Streams
 
@@ -53,7 +52,7 @@ class Gdas(Bilevel):
 
     def noise(self, problem: Problem, generator: torch.Generator, passes: int) -> dict[str, Tensor]:
         """Gumbel noise for every option."""
-        shape = (passes, len(problem.space.mixing), max(len(simplex) for simplex in problem.space.mixing))
+        shape = (passes, *simplices_shape(problem.space))
         uniform = torch.rand(shape, generator=generator).clamp_min(torch.finfo(torch.float32).tiny)
         return {"gumbel": -(-uniform.log()).log()}
 
@@ -68,4 +67,5 @@ class Gdas(Bilevel):
 
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
         """Softmax of alpha for every edge, from which architectures are read out."""
-        return belief_over(space, Categorical(space.mixing, open_logits(space, belief, belief["alpha"])))
+        relaxation = relaxation_of(space)
+        return relaxation.belief(Categorical(relaxation.simplices, open_logits(space, belief, belief["alpha"])))

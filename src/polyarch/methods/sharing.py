@@ -64,7 +64,7 @@ class WeightSharing(Recipe, ABC):
         belief = self.distribution(problem.space, state.belief)
         found = judged(problem, Dense(belief.mode()), split)
         if Soft in problem.supernet.views:
-            mixed = judged(problem, Soft(belief.centre()), split)
+            mixed = judged(problem, Soft(belief.mean_weights()), split)
             found |= {f"supernet_{name}": value for name, value in mixed.items() if name != "objective"}
             found["objective"] = mixed["objective"]
         return found
