@@ -176,7 +176,7 @@ def summary(case: Case, run: pa.Run, effort: Effort, curvature: Tensor) -> Row:
         "seed": run.seed,
         "settings": {name: settings[name] for name in (*case.settings, "belief_rate")},
         "drawn_entropy": entropies(list(belief.probs().values())),
-        "mixture_entropy": entropies(belief.centre()),
+        "mixture_entropy": entropies(belief.mean_weights()),
         "gap": last["supernet_log_likelihood"] - last["log_likelihood"],
         "mode_accuracy": last["accuracy"],
         "supernet_accuracy": last["supernet_accuracy"],
@@ -193,7 +193,7 @@ def summary(case: Case, run: pa.Run, effort: Effort, curvature: Tensor) -> Row:
         curvatures = (run.belief["precision"] - settings["prior_precision"]) / examples
         row["slope"] = curvatures.mean().clamp_min(0).sqrt().item()
     else:
-        row["mean_spread"] = torch.stack(belief.centre()).log().std(-1).mean().item()
+        row["mean_spread"] = torch.stack(belief.mean_weights()).log().std(-1).mean().item()
     return row
 
 
@@ -206,7 +206,7 @@ def loss_at(problem: Problem, examples: int = 128) -> Callable[[Tensor], Tensor]
 
 def centre_of(belief: Distribution, device: torch.device) -> Tensor:
     """Alpha at which a search mixes, [1, edges, operations]; up to a constant an edge, which softmax does not see."""
-    mean = belief.mean if isinstance(belief, GaussianLogits) else torch.stack(belief.centre()).log()
+    mean = belief.mean if isinstance(belief, GaussianLogits) else torch.stack(belief.mean_weights()).log()
     return mean.detach().to(device).unsqueeze(0)
 
 

@@ -20,6 +20,7 @@ from polyarch.errors import PolyarchError
 from polyarch.settings import Positive
 from polyarch.spaces.base import Space, Supernet
 from polyarch.spaces.layers import Linear
+from polyarch.spaces.relaxation import Relaxation, SimplexPerDecision
 from polyarch.spaces.views import Dense, PerExample, Soft, Sparse, View
 
 # CHANGE: the operations that may be chosen.
@@ -42,6 +43,11 @@ class Activations(Space):
     def decisions(self) -> tuple[Decision, ...]:
         """CHANGE: what an architecture fixes. A run keeps these names: renaming one makes old runs unreadable."""
         return tuple(Decision(f"layer{k}", tuple(ACTIVATIONS)) for k in range(self.layers))
+
+    @property
+    def relaxation(self) -> Relaxation:
+        """CHANGE: how options are mixed under `Soft`; leave it out where they cannot be."""
+        return SimplexPerDecision(self.decisions)
 
     def check(self, shape: TaskShape) -> None:
         """CHANGE: raise here, before anything is built, what would otherwise fail in the middle of a search."""

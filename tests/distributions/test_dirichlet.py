@@ -29,7 +29,7 @@ def test_architectures_have_the_probabilities_of_the_mean():
     belief = Dirichlet(DECISIONS, CONCENTRATION)
     same = Categorical(DECISIONS, CONCENTRATION.log())
     assert torch.allclose(belief.probs()["a"], torch.tensor([0.125, 0.5, 0.375]))
-    assert torch.allclose(belief.centre()[1], torch.tensor([0.75, 0.25]))
+    assert torch.allclose(belief.mean_weights()[1], torch.tensor([0.75, 0.25]))
     assert belief.mode().tolist() == [1, 0, 0]
     assert belief.log_prob(torch.tensor([[2, 1, 0]])).item() == pytest.approx(torch.tensor(0.375 * 0.25).log().item())
     assert torch.allclose(belief.entropy(), same.entropy())

@@ -97,7 +97,7 @@ def test_the_mode_is_that_of_the_mean_and_not_the_most_probable():
     belief = GaussianLogits(decision, torch.tensor([[0.1, 0.09, 0.0]]), torch.tensor([[0.1, 0.1, 10.0]]))
     assert belief.mode().tolist() == [0]
     assert belief.probs()["a"].argmax() == 2
-    assert torch.allclose(belief.centre()[0], torch.tensor([0.1, 0.09, 0.0]).softmax(-1))
+    assert torch.allclose(belief.mean_weights()[0], torch.tensor([0.1, 0.09, 0.0]).softmax(-1))
 
 
 def test_probabilities_can_be_differentiated():

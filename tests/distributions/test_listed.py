@@ -60,7 +60,7 @@ def test_repeats(belief):
 
 def test_what_a_list_does_not_have(belief):
     with pytest.raises(PolyarchError, match="no soft weights"):
-        belief.centre()
+        belief.mean_weights()
     with pytest.raises(PolyarchError, match="no soft weights"):
         belief.relax(1, torch.Generator(), 1.0)
     with pytest.raises(PolyarchError, match="do not fit"):

@@ -124,7 +124,7 @@ def test_belief_starts_at_deviation_one_exactly(images):
 def test_options_that_do_not_exist(images):
     """They have no deviation, are never drawn, and count in no mean."""
     method, problem, state, _ = prepared(images, space=RAGGED, initial_precision=4.0)
-    sizes = [len(simplex) for simplex in RAGGED.mixing]
+    sizes = [len(simplex) for simplex in RAGGED.relaxation.simplices]
     assert len(set(sizes)) > 1
     simplices = method.distribution(RAGGED, state.belief).simplices
     for k, size in enumerate(sizes):

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 import polyarch as pa
-from polyarch.distributions.reading import ReadOut
 from polyarch.methods import Darts, Drnas, Gdas
 from polyarch.report import write_report
 from polyarch.spaces import ModuleSpace
@@ -64,7 +63,7 @@ def test_contract(tmp_path, images, objective, ranks):
 def test_a_search_on_every_space(tmp_path, images, kind, name):
     space = SPACES[name]
     run = pa.search(space, images, kind(epochs=1, batch_size=12), out=tmp_path / "run")
-    assert isinstance(run.distribution, ReadOut) == (space.mixing != space.decisions)
+    assert run.distribution.exact == (space.relaxation.simplices == space.decisions)
     assert run.distribution.mode().tolist() == list(run.architecture.choices)
     assert space.parse(run.architecture.text) == run.architecture
     assert run.model()(images.select.x).shape == (16, 3)
@@ -72,10 +71,10 @@ def test_a_search_on_every_space(tmp_path, images, kind, name):
     assert len(space.decode(drawn)) == 5
     line = run.history()[0]
     # Where architectures are read out, what is learnt is about the simplices.
-    shown = {simplex.name: len(simplex) for simplex in space.mixing}
+    shown = {simplex.name: len(simplex) for simplex in space.relaxation.simplices}
     assert {simplex: len(probs) for simplex, probs in line["probs"].items()} == shown
     assert {"log_likelihood", "accuracy", "supernet_log_likelihood", "supernet_accuracy"} <= line["select"].keys()
     if kind is Darts:  # a report looks at belief alone, and takes longer than the search
         page = html.unescape(write_report(run, images).read_text())
         assert run.architecture.text in page
-        assert all(option in page for option in space.mixing[0].options)
+        assert all(option in page for option in space.relaxation.simplices[0].options)

@@ -99,7 +99,10 @@ def test_other_spaces_have_no_stages(tmp_path, images):
 
 def read_out_by_hand(space, weights):
     """The normal cell of one architecture, edge by edge, with skips taken back one at a time."""
-    rows = {edge: dict(zip(space.mixing[0].options, weights[k].tolist(), strict=True)) for k, edge in enumerate(EDGES)}
+    rows = {
+        edge: dict(zip(space.relaxation.simplices[0].options, weights[k].tolist(), strict=True))
+        for k, edge in enumerate(EDGES)
+    }
     while True:
         cell = {}
         for node in range(4):
@@ -119,11 +122,11 @@ def read_out_by_hand(space, weights):
 def test_surplus_skips_are_taken_back(limit):
     space = pa.spaces.Darts(skip_limit=limit)
     generator = torch.Generator().manual_seed(limit)
-    logits = torch.randn(len(space.mixing), 20, 8, generator=generator)
+    logits = torch.randn(len(space.relaxation.simplices), 20, 8, generator=generator)
     logits[:, :, 3] += 2  # as a collapse would have it
     weights = [row.softmax(-1) for row in logits]
-    free = pa.spaces.Darts().read_out(weights)
-    found = space.read_out(weights)
+    free = pa.spaces.Darts().relaxation.discretize(weights)
+    found = space.relaxation.discretize(weights)
     for row, architecture in enumerate(space.decode(found)):
         expected = read_out_by_hand(space, [w[row] for w in weights])
         cells = dict(zip(("normal", "reduce"), (architecture.choices[:8], architecture.choices[8:]), strict=True))
@@ -135,7 +138,7 @@ def test_surplus_skips_are_taken_back(limit):
 
 def test_a_limit_where_nothing_but_skips_may_stand():
     space = pa.spaces.Darts(operations="none,skip_connect", skip_limit=0)
-    assert space.read_out([torch.rand(1, 2) for _ in space.mixing]).shape == (1, 16)
+    assert space.relaxation.discretize([torch.rand(1, 2) for _ in space.relaxation.simplices]).shape == (1, 16)
 
 
 def test_dropout_is_one_in_chance_and_in_mean():
@@ -212,9 +215,9 @@ def test_options_that_were_left_out_do_not_run_and_change_nothing(images):
     supernet = space.supernet(images.shape).train()
     supernet.reset_parameters([torch.Generator().manual_seed(0)])
     generator = torch.Generator().manual_seed(1)
-    is_open = torch.rand(len(space.mixing), 8, generator=generator) < 0.5
+    is_open = torch.rand(len(space.relaxation.simplices), 8, generator=generator) < 0.5
     is_open[:, 4] = True
-    logits = torch.randn(len(space.mixing), 8, generator=generator).masked_fill(~is_open, -torch.inf)
+    logits = torch.randn(len(space.relaxation.simplices), 8, generator=generator).masked_fill(~is_open, -torch.inf)
     view = Soft(tuple(row.softmax(-1).unsqueeze(0) for row in logits))
     x, ran = torch.randn(1, 6, 1, 6, 6), []
     for place in choice_points(supernet.network).values():
@@ -222,13 +225,13 @@ def test_options_that_were_left_out_do_not_run_and_change_nothing(images):
             for option, module in enumerate(place.options):
                 module.register_forward_hook(lambda *_, key=(place.name, option): ran.append(key))
     everything = supernet(x, view)
-    assert len(set(ran)) == 8 * len(space.mixing)
+    assert len(set(ran)) == 8 * len(space.relaxation.simplices)
     ran.clear()
     supernet.keep_running(
-        {s.name: row.nonzero().flatten().tolist() for s, row in zip(space.mixing, is_open, strict=True)}
+        {s.name: row.nonzero().flatten().tolist() for s, row in zip(space.relaxation.simplices, is_open, strict=True)}
     )
     assert torch.allclose(supernet(x, view), everything, atol=1e-6)
-    left = {(s.name, o) for s, row in zip(space.mixing, is_open, strict=True) for o in range(8) if row[o]}
+    left = {(s.name, o) for s, row in zip(space.relaxation.simplices, is_open, strict=True) for o in range(8) if row[o]}
     assert set(ran) == left
 
 

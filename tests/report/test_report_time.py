@@ -335,7 +335,7 @@ def test_pairs_of_input_and_operation_share_the_colour_of_the_operation(pairs):
 
 def test_operations_of_own_options(parents):
     """Where belief is about what a supernet mixes, options are operations."""
-    assert beliefs.operations(parents.run) == {d.name: d.options for d in parents.run.space.mixing}
+    assert beliefs.operations(parents.run) == {d.name: d.options for d in parents.run.space.relaxation.simplices}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def _members(supernet, architectures):
     names = [name for name, _ in supernet.network.named_parameters()]
     found = []
     for architecture in architectures:
-        selections = sparse_selections(supernet.space, architecture.choices)
+        selections = sparse_selections(supernet.relaxation, architecture.choices)
         found.append(
             (supernet.extract(architecture), [member_name(name, supernet.choice_points, selections) for name in names])
         )

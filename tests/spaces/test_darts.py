@@ -9,13 +9,13 @@ from forms import check_forms, close, moved_supernet, sampled
 from polyarch import PolyarchError
 from polyarch.data.task import TaskShape
 from polyarch.distributions.priors import uniform
-from polyarch.spaces.base import Space
 from polyarch.spaces.choice import Choice
 from polyarch.spaces.cost import Cost, expected_cost
 from polyarch.spaces.darts import DARTS_OPERATIONS, PARSEC_OPERATIONS, S2_OPERATIONS, Darts
 from polyarch.spaces.darts_operations import OPERATIONS, FactorizedReduce, Style, operation
 from polyarch.spaces.layer_factories import PlainLayers
 from polyarch.spaces.nasbench201 import EXAMPLE as NASBENCH201_CELL
+from polyarch.spaces.relaxation import Relaxation
 from polyarch.spaces.views import Soft, Sparse
 from polyarch.testing import check_space
 from polyarch.testing.spaces import make_supernet
@@ -62,18 +62,18 @@ def test_decisions_are_parsecs():
 
 def test_edges_are_what_darts_mixes():
     space = Darts(operations="skip_connect,none,sep_conv_5x5")
-    assert len(space.mixing) == 28
-    assert [d.name for d in space.mixing[:6]] == [
+    assert len(space.relaxation.simplices) == 28
+    assert [d.name for d in space.relaxation.simplices[:6]] == [
         "normal.0<-0", "normal.0<-1", "normal.1<-0", "normal.1<-1", "normal.1<-2", "normal.2<-0"
     ]  # fmt: skip
-    assert all(d.options == ("skip_connect", "none", "sep_conv_5x5") for d in space.mixing)
+    assert all(d.options == ("skip_connect", "none", "sep_conv_5x5") for d in space.relaxation.simplices)
     for k, decision in enumerate(space.decisions):
         cell, node, _ = decision.name.split(".")
         for o, option in enumerate(decision.options):
             operation_name, source = option.split("~")
-            [(simplex, used)] = space.uses(k, o)
-            assert space.mixing[simplex].name == f"{cell}.{node}<-{source}"
-            assert space.mixing[simplex].options[used] == operation_name
+            [(simplex, used)] = space.relaxation.uses(k, o)
+            assert space.relaxation.simplices[simplex].name == f"{cell}.{node}<-{source}"
+            assert space.relaxation.simplices[simplex].options[used] == operation_name
 
 
 @pytest.mark.parametrize("operations", SUBSETS)
@@ -81,14 +81,16 @@ def test_mixing_weights_are_the_general_ones(operations):
     space = Darts(operations=operations)
     choices = sampled(space, 50)
     choices[:5, 1::2] = choices[:5, ::2]  # both slots of a node alike
-    for own, general in zip(space.mix(choices), Space.mix(space, choices), strict=True):
+    for own, general in zip(space.relaxation.mix(choices), Relaxation.mix(space.relaxation, choices), strict=True):
         assert torch.equal(own, general)
-    assert max(weights.max() for weights in space.mix(choices[:5])) == 2
+    assert max(weights.max() for weights in space.relaxation.mix(choices[:5])) == 2
 
 
-def slow_read_out(space, weights):
+def slow_discretize(space, weights):
     """One row, as DARTS's text says it."""
-    rows = {d.name: dict(zip(d.options, w, strict=True)) for d, w in zip(space.mixing, weights, strict=True)}
+    rows = {
+        d.name: dict(zip(d.options, w, strict=True)) for d, w in zip(space.relaxation.simplices, weights, strict=True)
+    }
     found = []
     for cell, node in itertools.product(("normal", "reduce"), range(4)):
         best = []
@@ -101,29 +103,29 @@ def slow_read_out(space, weights):
 
 
 @pytest.mark.parametrize("operations", SUBSETS)
-def test_read_out_keeps_the_best_two_edges(operations):
+def test_discretize_keeps_the_best_two_edges(operations):
     space = Darts(operations=operations)
     generator = torch.Generator().manual_seed(1)
-    real = [torch.rand(20, len(d), generator=generator) for d in space.mixing]
-    with_ties = [torch.randint(3, (60, len(d)), generator=generator).float() for d in space.mixing]
+    real = [torch.rand(20, len(d), generator=generator) for d in space.relaxation.simplices]
+    with_ties = [torch.randint(3, (60, len(d)), generator=generator).float() for d in space.relaxation.simplices]
     for weights in (real, with_ties):
         rows = zip(*(w.tolist() for w in weights), strict=True)
-        assert space.read_out(weights).tolist() == [slow_read_out(space, row) for row in rows]
+        assert space.relaxation.discretize(weights).tolist() == [slow_discretize(space, row) for row in rows]
 
 
 def test_nothing_is_read_back():
     """The meta device has no values to read."""
     space = Darts()
-    weights = [torch.empty(3, len(d), device="meta") for d in space.mixing]
-    choices = space.read_out(weights)
+    weights = [torch.empty(3, len(d), device="meta") for d in space.relaxation.simplices]
+    choices = space.relaxation.discretize(weights)
     assert choices.shape == (3, 16)
-    assert [w.shape for w in space.mix(choices)] == [w.shape for w in weights]
+    assert [w.shape for w in space.relaxation.mix(choices)] == [w.shape for w in weights]
 
 
-def test_read_out_undoes_mix_where_inputs_differ():
+def test_discretize_undoes_mix_where_inputs_differ():
     space = Darts()
     choices = torch.tensor([space.parse(text).choices for text in (DARTS_V1, DARTS_V2)])
-    again = space.read_out([w.double() for w in space.mix(choices)])
+    again = space.relaxation.discretize([w.double() for w in space.relaxation.mix(choices)])
     for row, other in zip(space.decode(choices), space.decode(again), strict=True):
         assert space.canonical(row) == space.canonical(other)
 
@@ -317,7 +319,7 @@ def test_mixed_weights_of_an_architecture_are_that_architecture():
     supernet, x = moved_supernet(Darts(channels=2, layers=3, statistics="running"), SMALL)
     supernet.eval()
     for row in hundred_choices(supernet.space)[[0, 4, 9]]:
-        soft = supernet(x, Soft(supernet.space.mix(row.unsqueeze(0))))
+        soft = supernet(x, Soft(supernet.space.relaxation.mix(row.unsqueeze(0))))
         assert close(soft, supernet(x, Sparse(tuple(row.tolist()))))
 
 
@@ -420,7 +422,7 @@ def test_cost_of_an_architecture_is_the_sum_of_what_it_uses(operations):
     for row in sampled(space, 4):
         parts = [table.base] + [
             cost
-            for simplex, weights in zip(space.mixing, space.mix(row.unsqueeze(0)), strict=True)
+            for simplex, weights in zip(space.relaxation.simplices, space.relaxation.mix(row.unsqueeze(0)), strict=True)
             for cost, weight in zip(table.options[simplex.name], weights[0].tolist(), strict=True)
             if weight
         ]
@@ -433,7 +435,7 @@ def test_expected_cost_is_the_mean_of_many():
     belief = uniform(space.decisions)
     table = space.cost_table(SMALL)
     whole = torch.full((4000,), float(table.base.parameters))
-    for simplex, weights in zip(space.mixing, space.mix(sampled(space, 4000)), strict=True):
+    for simplex, weights in zip(space.relaxation.simplices, space.relaxation.mix(sampled(space, 4000)), strict=True):
         own = torch.tensor([cost.parameters for cost in table.options[simplex.name]])
         whole += ((weights > 0) * own).sum(-1)
     expected = expected_cost(space, belief, SMALL).parameters.item()

@@ -6,12 +6,12 @@ import torch
 from polyarch import PolyarchError
 from polyarch.data.task import TaskShape
 from polyarch.distributions.priors import uniform
-from polyarch.spaces.base import Space
 from polyarch.spaces.cost import expected_cost
 from polyarch.spaces.nasbench1shot1 import NasBench1Shot1
 from polyarch.spaces.nasbench101 import OPERATIONS, Graph101
 from polyarch.spaces.nasbench201 import EXAMPLE as NASBENCH201_CELL
 from polyarch.spaces.only import certain
+from polyarch.spaces.relaxation import Relaxation
 from polyarch.spaces.supernets import member_name, sparse_selections
 from polyarch.spaces.views import Dense, PerExample, Soft, Sparse
 from polyarch.testing import check_space
@@ -43,9 +43,13 @@ def test_decisions_and_simplices():
     assert first.decisions[4].options == ("0+1", "0+2", "1+2")
     assert [len(d) for d in second.decisions] == [3, 3, 3, 3, 2, 3, 6, 10]
     assert [len(d) for d in third.decisions] == [3, 3, 3, 3, 3, 2, 3, 6, 10, 15]
-    assert [(d.name, len(d)) for d in first.mixing[4:]] == [("inputs3", 3), ("inputs4", 4), ("inputs-out", 5)]
-    assert [len(d) for d in second.mixing] == [3, 3, 3, 3, 2, 3, 4, 5]
-    assert [len(d) for d in third.mixing] == [3, 3, 3, 3, 3, 2, 3, 4, 5, 6]
+    assert [(d.name, len(d)) for d in first.relaxation.simplices[4:]] == [
+        ("inputs3", 3),
+        ("inputs4", 4),
+        ("inputs-out", 5),
+    ]
+    assert [len(d) for d in second.relaxation.simplices] == [3, 3, 3, 3, 2, 3, 4, 5]
+    assert [len(d) for d in third.relaxation.simplices] == [3, 3, 3, 3, 3, 2, 3, 4, 5, 6]
 
 
 def pruned(wiring):
@@ -131,16 +135,16 @@ def test_a_cell_of_nasbench101_is_what_the_text_says():
 def test_mixing_weights_are_the_general_ones(sub_space):
     space = NasBench1Shot1(sub_space=sub_space)
     choices = sampled(space, 200)
-    for own, general in zip(space.mix(choices), Space.mix(space, choices), strict=True):
+    for own, general in zip(space.relaxation.mix(choices), Relaxation.mix(space.relaxation, choices), strict=True):
         assert torch.equal(own, general)
     for v, ways in space.ways.items():
-        index = [d.name for d in space.mixing].index(f"inputs{v if v <= len(space.nodes) else '-out'}")
-        assert (space.mix(choices)[index].sum(-1) == len(ways[0])).all()
+        index = [d.name for d in space.relaxation.simplices].index(f"inputs{v if v <= len(space.nodes) else '-out'}")
+        assert (space.relaxation.mix(choices)[index].sum(-1) == len(ways[0])).all()
 
 
-def slow_read_out(space, weights):
+def slow_discretize(space, weights):
     """One row, in Python alone."""
-    rows = {d.name: w for d, w in zip(space.mixing, weights, strict=True)}
+    rows = {d.name: w for d, w in zip(space.relaxation.simplices, weights, strict=True)}
     found = []
     for decision in space.decisions:
         if decision.name.startswith("op"):
@@ -155,26 +159,26 @@ def slow_read_out(space, weights):
 
 
 @pytest.mark.parametrize("sub_space", SUB_SPACES)
-def test_read_out_takes_as_many_of_the_best_parents_as_a_vertex_has(sub_space):
+def test_discretize_takes_as_many_of_the_best_parents_as_a_vertex_has(sub_space):
     space = NasBench1Shot1(sub_space=sub_space)
     generator = torch.Generator().manual_seed(1)
-    real = [torch.rand(40, len(d), generator=generator) for d in space.mixing]
-    with_ties = [torch.randint(3, (80, len(d)), generator=generator).float() for d in space.mixing]
+    real = [torch.rand(40, len(d), generator=generator) for d in space.relaxation.simplices]
+    with_ties = [torch.randint(3, (80, len(d)), generator=generator).float() for d in space.relaxation.simplices]
     for weights in (real, with_ties):
         rows = zip(*(w.tolist() for w in weights), strict=True)
-        assert space.read_out(weights).tolist() == [slow_read_out(space, row) for row in rows]
+        assert space.relaxation.discretize(weights).tolist() == [slow_discretize(space, row) for row in rows]
     choices = sampled(space, 100)
-    assert torch.equal(space.read_out(space.mix(choices)), choices)
+    assert torch.equal(space.relaxation.discretize(space.relaxation.mix(choices)), choices)
 
 
 @pytest.mark.parametrize("sub_space", SUB_SPACES)
 def test_nothing_is_read_back(sub_space):
     """The meta device has no values to read."""
     space = NasBench1Shot1(sub_space=sub_space)
-    weights = [torch.empty(3, len(d), device="meta") for d in space.mixing]
-    choices = space.read_out(weights)
+    weights = [torch.empty(3, len(d), device="meta") for d in space.relaxation.simplices]
+    choices = space.relaxation.discretize(weights)
     assert choices.shape == (3, len(space.decisions))
-    assert [w.shape for w in space.mix(choices)] == [w.shape for w in weights]
+    assert [w.shape for w in space.relaxation.mix(choices)] == [w.shape for w in weights]
 
 
 # -- texts -------------------------------------------------------------------------------------------------------------
@@ -300,7 +304,7 @@ def test_a_mixed_cell_is_what_is_written_out_by_hand():
     space = small(2)
     supernet = make_supernet(space, SMALL, (0,)).train()
     generator = torch.Generator().manual_seed(5)
-    weights = [torch.rand(1, len(d), generator=generator, dtype=torch.float64) for d in space.mixing]
+    weights = [torch.rand(1, len(d), generator=generator, dtype=torch.float64) for d in space.relaxation.simplices]
     seen = {}
     supernet.network.cells[1].register_forward_hook(lambda _, inputs, output: seen.update(x=inputs[0], y=output))
     supernet(torch.randn(1, 4, *SMALL.input, generator=generator, dtype=torch.float64), Soft(tuple(weights)))
@@ -344,7 +348,7 @@ def shared(supernet, x, view):
 def alone(supernet, architecture, x):
     """The same of the network built for one architecture, its gradient in the places of the supernet's parameters."""
     plain = supernet.extract(architecture).train(supernet.training)
-    selections = sparse_selections(supernet.space, architecture.choices)
+    selections = sparse_selections(supernet.relaxation, architecture.choices)
     y = plain(x[0])
     found = gradients(plain, y)
     rows = []
@@ -396,7 +400,7 @@ def test_mixed_weights_of_an_architecture_are_that_architecture(sub_space):
     supernet, x = moved_supernet(sub_space)
     supernet.eval()
     for row in sampled(supernet.space, 5, seed=6):
-        soft = supernet(x, Soft(supernet.space.mix(row.unsqueeze(0))))
+        soft = supernet(x, Soft(supernet.space.relaxation.mix(row.unsqueeze(0))))
         assert close(soft, supernet(x, Sparse(tuple(row.tolist()))))
 
 
@@ -447,7 +451,7 @@ def test_costs_add_up(sub_space):
     space = small(sub_space)
     table = space.cost_table(SMALL)
     for architecture in space.decode(sampled(space, 10)):
-        selections = sparse_selections(space, architecture.choices)
+        selections = sparse_selections(space.relaxation, architecture.choices)
         parts = [
             table.base,
             *(table.options[name][option] for name, selection in selections.items() for option, _ in selection),
@@ -462,7 +466,7 @@ def test_expected_cost_is_the_mean_over_all_architectures():
     table = space.cost_table(SMALL)
     choices = torch.cartesian_prod(*(torch.arange(len(d)) for d in space.decisions))
     totals = torch.full((len(choices),), float(table.base.parameters), dtype=torch.float64)
-    for simplex, weights in zip(space.mixing, space.mix(choices), strict=True):
+    for simplex, weights in zip(space.relaxation.simplices, space.relaxation.mix(choices), strict=True):
         totals += weights.double() @ torch.tensor([c.parameters for c in table.options[simplex.name]]).double()
     expected = expected_cost(space, uniform(space.decisions), SMALL).parameters
     assert expected.item() == pytest.approx(totals.mean().item(), rel=1e-6)

@@ -19,13 +19,23 @@ class Distribution(ABC):
 
     decisions: tuple[Decision, ...]
 
-    @abstractmethod
-    def probs(self) -> dict[str, Tensor]:
-        """For each decision the probabilities [..., options] of its options."""
+    @property
+    def factors(self) -> tuple[Decision, ...]:
+        """What `probs` speaks of: the decisions, or the simplices that architectures are read out of."""
+        return self.decisions
+
+    @property
+    def exact(self) -> bool:
+        """Whether `log_prob` and `kl` of architectures are known; else they raise, and `sample` is what is left."""
+        return True
 
     @abstractmethod
-    def centre(self) -> tuple[Tensor, ...]:
-        """The soft weights at the centre of belief, one tensor [..., options] a decision: what a Soft run mixes by."""
+    def probs(self) -> dict[str, Tensor]:
+        """For each factor the probabilities [..., options] of its options."""
+
+    @abstractmethod
+    def mean_weights(self) -> tuple[Tensor, ...]:
+        """The soft weights at the mean of belief, one tensor [..., options] per factor: what a Soft run mixes by."""
 
     @abstractmethod
     def log_prob(self, choices: Tensor) -> Tensor:
@@ -49,7 +59,7 @@ class Distribution(ABC):
 
     @abstractmethod
     def relax(self, n: int, generator: torch.Generator, temperature: float) -> tuple[Tensor, ...]:
-        """Differentiable soft weights, one tensor [n, options] a decision; for belief without leading axes."""
+        """Differentiable soft weights, one tensor [n, options] per factor; for belief without leading axes."""
 
     @abstractmethod
     def repeat(self, index: int) -> Distribution:

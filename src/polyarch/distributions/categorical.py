@@ -67,7 +67,7 @@ class Categorical(Distribution):
     def probs(self) -> dict[str, Tensor]:
         return {d.name: self._probs[..., k, : len(d)] for k, d in enumerate(self.decisions)}
 
-    def centre(self) -> tuple[Tensor, ...]:
+    def mean_weights(self) -> tuple[Tensor, ...]:
         """The probabilities."""
         return tuple(self.probs().values())
 

@@ -51,9 +51,9 @@ class Dirichlet(Distribution):
         """The mean of theta."""
         return self._compound.probs()
 
-    def centre(self) -> tuple[Tensor, ...]:
+    def mean_weights(self) -> tuple[Tensor, ...]:
         """The mean of theta."""
-        return self._compound.centre()
+        return self._compound.mean_weights()
 
     @override
     def log_prob(self, choices: Tensor) -> Tensor:

@@ -58,7 +58,7 @@ class GaussianLogits(Distribution):
         """How probable it is that an option's logit is the largest."""
         return self._winners.probs()
 
-    def centre(self) -> tuple[Tensor, ...]:
+    def mean_weights(self) -> tuple[Tensor, ...]:
         """The softmax of the mean."""
         return self._split(self.mean.softmax(-1))
 

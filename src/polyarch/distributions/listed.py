@@ -45,7 +45,7 @@ class Listed(Distribution):
         ]
         return {d.name: probs for d, probs in zip(self.decisions, found, strict=True)}
 
-    def centre(self) -> tuple[Tensor, ...]:
+    def mean_weights(self) -> tuple[Tensor, ...]:
         """Not defined: decisions hang together, so that no mixture of their options stands for a list."""
         raise PolyarchError("a list of architectures has no soft weights to mix by; run its members instead")
 
@@ -78,8 +78,8 @@ class Listed(Distribution):
         return self.choices[places.to(self.choices.device)]
 
     def relax(self, n: int, generator: torch.Generator, temperature: float) -> tuple[Tensor, ...]:
-        """Not defined, as for `centre`."""
-        return self.centre()
+        """Not defined, as for `mean_weights`."""
+        return self.mean_weights()
 
     @override
     def repeat(self, index: int) -> Listed:

@@ -18,11 +18,18 @@ from typing_extensions import override
 from polyarch.core import Feed, Problem, State
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.gaussian import GaussianLogits
-from polyarch.distributions.reading import belief_over
 from polyarch.errors import PolyarchError
-from polyarch.methods.bilevel import Bilevel, Gradients, by_simplex, first_logits, logits_shape, noise_of, open_logits
+from polyarch.methods.bilevel import (
+    Bilevel,
+    Gradients,
+    by_simplex,
+    first_logits,
+    noise_of,
+    open_logits,
+    simplices_shape,
+)
 from polyarch.settings import Count, NonNegative, Positive, PositiveFloat, Share, at_least
-from polyarch.spaces.base import Space
+from polyarch.spaces.base import Space, relaxation_of
 from polyarch.spaces.views import Soft
 from polyarch.streams import Streams
 from polyarch.training.natural import (
@@ -104,7 +111,7 @@ class Balenas(Bilevel):
     @override
     def noise(self, problem: Problem, generator: torch.Generator, passes: int) -> dict[str, Tensor]:
         """Standard normal for every draw; 0 for the last pass, which trains the weights at the mean."""
-        shape = logits_shape(problem.space)
+        shape = simplices_shape(problem.space)
         drawn = torch.randn(passes - 1, *shape, generator=generator)
         return {"normal": torch.cat([drawn, torch.zeros(1, *shape)])}
 
@@ -144,7 +151,8 @@ class Balenas(Bilevel):
     @override
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
         mean, width = open_gaussian(space, belief)
-        return belief_over(space, GaussianLogits(space.mixing, mean, width))
+        relaxation = relaxation_of(space)
+        return relaxation.belief(GaussianLogits(relaxation.simplices, mean, width))
 
     @override
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:

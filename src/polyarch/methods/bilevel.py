@@ -39,7 +39,7 @@ from polyarch.distributions.categorical import masked
 from polyarch.errors import PolyarchError
 from polyarch.methods.pdarts import OPEN, Progressive
 from polyarch.settings import Count, Positive, settle
-from polyarch.spaces.base import Space
+from polyarch.spaces.base import Space, relaxation_of
 from polyarch.spaces.views import Dense, Soft
 from polyarch.streams import Streams
 from polyarch.training.augment import Augment
@@ -158,7 +158,7 @@ class Bilevel(Method, ABC):
 
     def takes_prior(self, space: Space) -> bool:
         """Not where weights of edges are learnt and architectures are read out of them."""
-        return space.mixing == space.decisions
+        return space.relaxation is None or space.relaxation.simplices == space.decisions
 
     def stages(self, space: Space) -> tuple[Stage, ...]:
         """One, or those of the plan."""
@@ -204,7 +204,7 @@ class Bilevel(Method, ABC):
 
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Fresh weights and belief."""
-        if Soft not in problem.supernet.views:
+        if problem.space.relaxation is None:
             raise PolyarchError(
                 f"{self.name} mixes operations, and the space {problem.space.name!r} has no mixture of its options; "
                 "use parsec, which runs one architecture at a time"
@@ -254,7 +254,7 @@ class Bilevel(Method, ABC):
         """
         belief = self.distribution(problem.space, state.belief)
         found = evaluate_view(problem, Dense(belief.mode()), split)
-        mixed = evaluate_view(problem, Soft(belief.centre()), split)
+        mixed = evaluate_view(problem, Soft(belief.mean_weights()), split)
         found |= {f"supernet_{name}": value for name, value in mixed.items() if name != "objective"}
         return found | {"objective": mixed["objective"]}
 
@@ -270,7 +270,7 @@ class Bilevel(Method, ABC):
 
         def at(point: Tensor) -> Tensor:
             belief = self.distribution(problem.space, {**state.belief, name: point})
-            return -problem.log_likelihood(problem.supernet(batch.x, Soft(belief.centre())), batch)
+            return -problem.log_likelihood(problem.supernet(batch.x, Soft(belief.mean_weights())), batch)
 
         matrix = hessian(at, value)
         kept.restore()
@@ -453,31 +453,32 @@ def mean_gradients(found: Sequence[Gradients]) -> Gradients:
     return [torch.stack(parts).mean(0) for parts in zip(*found, strict=True)]
 
 
+def simplices_shape(space: Space) -> tuple[int, int]:
+    """[simplices, longest], of what is learnt."""
+    simplices = relaxation_of(space).simplices
+    return len(simplices), max(len(simplex) for simplex in simplices)
+
+
 def first_logits(problem: Problem, streams: Sequence[Streams], scale: float = 1e-3) -> Tensor:
     """Architecture parameters [repeats, simplices, longest], as DARTS draws them: `scale` times standard normal."""
-    drawn = torch.stack([torch.randn(logits_shape(problem.space), generator=s["architecture"]) for s in streams])
+    drawn = torch.stack([torch.randn(simplices_shape(problem.space), generator=s["architecture"]) for s in streams])
     return (scale * drawn).to(problem.device)
-
-
-def logits_shape(space: Space) -> tuple[int, int]:
-    """[simplices, longest]."""
-    return len(space.mixing), max(len(simplex) for simplex in space.mixing)
 
 
 def open_logits(space: Space, belief: Mapping[str, Tensor], logits: Tensor) -> Tensor:
     """Logits [repeats, simplices, longest] with -inf for options that do not exist, or were left out by a stage."""
-    existing = masked(logits, space.mixing)
+    existing = masked(logits, relaxation_of(space).simplices)
     return existing.masked_fill(~belief[OPEN], -torch.inf) if OPEN in belief else existing
 
 
 def by_simplex(space: Space, weights: Tensor) -> Soft:
     """Weights [repeats, simplices, longest] as a view."""
-    return Soft(tuple(weights[:, k, : len(simplex)] for k, simplex in enumerate(space.mixing)))
+    return Soft(tuple(weights[:, k, : len(simplex)] for k, simplex in enumerate(relaxation_of(space).simplices)))
 
 
 def prior_loss(problem: Problem, belief: Distribution, examples: int) -> Tensor | float:
     """-E[log prior], a share of `examples`, to be added to a mean loss."""
-    if problem.space.mixing != problem.space.decisions:
+    if belief.factors != problem.space.decisions:
         return 0.0
     table = problem.prior.log_probs
-    return sum(-(p * table[k, : p.shape[-1]]).sum(-1) for k, p in enumerate(belief.centre())) / examples
+    return sum(-(p * table[k, : p.shape[-1]]).sum(-1) for k, p in enumerate(belief.mean_weights())) / examples

@@ -12,7 +12,6 @@ from typing_extensions import override
 from polyarch.core import Feed, Problem, State
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
-from polyarch.distributions.reading import belief_over
 from polyarch.methods.bilevel import (
     Bilevel,
     Gradients,
@@ -22,7 +21,7 @@ from polyarch.methods.bilevel import (
     moving,
     open_logits,
 )
-from polyarch.spaces.base import Space
+from polyarch.spaces.base import Space, relaxation_of
 from polyarch.spaces.views import Soft
 from polyarch.streams import Streams
 from polyarch.training.optimisers import DARTS_ARCH, Adam
@@ -58,4 +57,5 @@ class Darts(Bilevel):
 
     @override
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
-        return belief_over(space, Categorical(space.mixing, open_logits(space, belief, belief["alpha"])))
+        relaxation = relaxation_of(space)
+        return relaxation.belief(Categorical(relaxation.simplices, open_logits(space, belief, belief["alpha"])))

@@ -13,19 +13,18 @@ from typing_extensions import override
 from polyarch.core import Feed, Problem, State
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.dirichlet import Dirichlet, dirichlet_from_noise, dirichlet_noise
-from polyarch.distributions.reading import belief_over
 from polyarch.methods.bilevel import (
     Bilevel,
     Gradients,
     by_simplex,
     first_logits,
-    logits_shape,
     mean_gradients,
     moving,
     open_logits,
+    simplices_shape,
 )
 from polyarch.settings import Positive
-from polyarch.spaces.base import Space
+from polyarch.spaces.base import Space, relaxation_of
 from polyarch.spaces.views import Soft
 from polyarch.streams import Streams
 from polyarch.training.optimisers import DARTS_ARCH, Adam
@@ -53,7 +52,7 @@ class Drnas(Bilevel):
 
     @override
     def noise(self, problem: Problem, generator: torch.Generator, passes: int) -> dict[str, Tensor]:
-        return dirichlet_noise((passes, *logits_shape(problem.space)), generator)
+        return dirichlet_noise((passes, *simplices_shape(problem.space)), generator)
 
     @override
     def mixture(
@@ -67,7 +66,10 @@ class Drnas(Bilevel):
 
     @override
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
-        return belief_over(space, Dirichlet(space.mixing, concentration(open_logits(space, belief, belief["beta"]))))
+        relaxation = relaxation_of(space)
+        return relaxation.belief(
+            Dirichlet(relaxation.simplices, concentration(open_logits(space, belief, belief["beta"])))
+        )
 
 
 def concentration(beta: Tensor) -> Tensor:

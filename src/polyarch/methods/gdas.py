@@ -13,20 +13,19 @@ from typing_extensions import override
 from polyarch.core import Feed, Problem, State
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical, gumbel_noise
-from polyarch.distributions.reading import belief_over
 from polyarch.errors import PolyarchError
 from polyarch.methods.bilevel import (
     Bilevel,
     Gradients,
     by_simplex,
     first_logits,
-    logits_shape,
     mean_gradients,
     moving,
     open_logits,
+    simplices_shape,
 )
 from polyarch.settings import Positive, PositiveFloat
-from polyarch.spaces.base import Space
+from polyarch.spaces.base import Space, relaxation_of
 from polyarch.spaces.views import Soft, one_hot
 from polyarch.streams import Streams
 from polyarch.training.optimisers import DARTS_ARCH, Adam
@@ -67,7 +66,7 @@ class Gdas(Bilevel):
 
     @override
     def noise(self, problem: Problem, generator: torch.Generator, passes: int) -> dict[str, Tensor]:
-        return {"gumbel": gumbel_noise((passes, *logits_shape(problem.space)), generator)}
+        return {"gumbel": gumbel_noise((passes, *simplices_shape(problem.space)), generator)}
 
     @override
     def mixture(
@@ -87,4 +86,5 @@ class Gdas(Bilevel):
 
     @override
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
-        return belief_over(space, Categorical(space.mixing, open_logits(space, belief, belief["alpha"])))
+        relaxation = relaxation_of(space)
+        return relaxation.belief(Categorical(relaxation.simplices, open_logits(space, belief, belief["alpha"])))

@@ -25,7 +25,7 @@ from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import masked
 from polyarch.errors import PolyarchError
 from polyarch.settings import AtLeast, Below, settle
-from polyarch.spaces.base import Space
+from polyarch.spaces.base import Space, relaxation_of
 from polyarch.spaces.darts import SKIP_DROPOUT, Darts
 
 FADING = 0.2
@@ -46,7 +46,7 @@ class Mixes(Protocol):
         """First epochs of a stage, in which belief rests."""
 
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
-        """See `Method.distribution`; its centre is what is mixed by."""
+        """See `Method.distribution`; its mean weights are what is mixed by."""
 
 
 @dataclass(frozen=True)
@@ -99,16 +99,17 @@ class Progressive:
     def open_options(self, method: Mixes, problem: Problem, previous: State | None) -> Tensor:
         """Which options a stage begins with, bool [repeats, simplices, longest]: all, or the likeliest before it."""
         space = problem.space
-        longest = max(len(simplex) for simplex in space.mixing)
-        zeros = torch.zeros(problem.repeats, len(space.mixing), longest, device=problem.device)
+        simplices = relaxation_of(space).simplices
+        longest = max(len(simplex) for simplex in simplices)
+        zeros = torch.zeros(problem.repeats, len(simplices), longest, device=problem.device)
         if previous is None:
-            return masked(zeros, space.mixing) == 0
-        learnt = method.distribution(space, previous.belief).centre()
+            return masked(zeros, simplices) == 0
+        learnt = method.distribution(space, previous.belief).mean_weights()
         return survivors(learnt, previous.belief[OPEN], self.stage_of(space).operations)
 
     def leave_out(self, problem: Problem, state: State) -> None:
         """Has options that no repeat has left not run any more; reads the state."""
-        rows = zip(problem.space.mixing, state.belief[OPEN].any(0).tolist(), strict=True)
+        rows = zip(relaxation_of(problem.space).simplices, state.belief[OPEN].any(0).tolist(), strict=True)
         left = {simplex.name: [k for k, is_open in enumerate(row) if is_open] for simplex, row in rows}
         problem.supernet.keep_running(left)
 

@@ -8,12 +8,12 @@ import torch
 
 from polyarch.architecture import Decision
 from polyarch.distributions.priors import uniform
-from polyarch.distributions.reading import ReadOut
 from polyarch.plotting import Array
 from polyarch.runs.run import Run
-from polyarch.spaces.base import Space
+from polyarch.spaces.base import Space, relaxation_of
 from polyarch.spaces.graph import Graph
 from polyarch.spaces.only import certain
+from polyarch.spaces.relaxation import SimplexPerDecision
 from polyarch.spaces.supernets import sparse_selections
 from polyarch.streams import Streams
 
@@ -25,13 +25,13 @@ def probs(run: Run) -> dict[str, Array]:
 
 def prior(run: Run) -> dict[str, Array]:
     """What was believed before the data was seen: for each decision [options]."""
-    before = uniform(run.space.mixing) if is_read_out(run) else run.config.make_prior(run.space)
+    before = uniform(run.distribution.factors) if is_read_out(run) else run.config.make_prior(run.space)
     return {name: p.double().numpy() for name, p in before.probs().items()}
 
 
 def is_read_out(run: Run) -> bool:
     """Whether belief is about the simplices that a space mixes, and architectures are read out of it."""
-    return isinstance(run.distribution, ReadOut)
+    return not run.distribution.exact
 
 
 def is_point(run: Run) -> bool:
@@ -41,13 +41,13 @@ def is_point(run: Run) -> bool:
 
 def simplices(run: Run) -> tuple[Decision, ...]:
     """What belief is about."""
-    return run.space.mixing if is_read_out(run) else run.space.decisions
+    return run.distribution.factors
 
 
 def operations(run: Run) -> dict[str, tuple[str, ...]]:
     """The operation that every option of these stands for; those that take it from different inputs share it."""
     if is_read_out(run):
-        return {d.name: d.options for d in run.space.mixing}
+        return {d.name: d.options for d in run.distribution.factors}
     return {
         d.name: tuple(_operation(run.space, k, option) for option in range(len(d)))
         for k, d in enumerate(run.space.decisions)
@@ -55,14 +55,15 @@ def operations(run: Run) -> dict[str, tuple[str, ...]]:
 
 
 def _operation(space: Space, decision: int, option: int) -> str:
-    used = {space.mixing[simplex].options[own] for simplex, own in space.uses(decision, option)}
+    relaxation = space.relaxation or SimplexPerDecision(space.decisions)
+    used = {relaxation.simplices[simplex].options[own] for simplex, own in relaxation.uses(decision, option)}
     return used.pop() if len(used) == 1 else space.decisions[decision].options[option]
 
 
 def selected(run: Run) -> dict[str, list[int]]:
     """The options of these that the selected architecture uses."""
     if is_read_out(run):
-        selections = sparse_selections(run.space, run.architecture.choices)
+        selections = sparse_selections(relaxation_of(run.space), run.architecture.choices)
         return {name: [option for option, _ in selection] for name, selection in selections.items()}
     return {d.name: [choice] for d, choice in zip(run.space.decisions, run.architecture.choices, strict=True)}
 

@@ -14,6 +14,7 @@ from polyarch.errors import PolyarchError
 from polyarch.plotting import Array
 from polyarch.report.beliefs import is_read_out, simplices
 from polyarch.runs.run import WEIGHTS, Run
+from polyarch.spaces.base import relaxation_of
 from polyarch.training import checkpoints
 
 
@@ -93,7 +94,11 @@ def _changed(run: Run, probs: Mapping[str, Array]) -> Sequence[int]:
     """Evaluations whose likeliest architecture is another than that of the one before."""
     known = np.flatnonzero(np.isfinite(np.concatenate(list(probs.values()), 1)).all(1))
     rows = [torch.from_numpy(p[known]) for p in probs.values()]
-    choices = run.space.read_out(rows) if is_read_out(run) else torch.stack([row.argmax(-1) for row in rows], -1)
+    choices = (
+        relaxation_of(run.space).discretize(rows)
+        if is_read_out(run)
+        else torch.stack([row.argmax(-1) for row in rows], -1)
+    )
     moved = (choices[1:] != choices[:-1]).any(-1).numpy()
     found: Sequence[int] = known[1:][moved].tolist()
     return found

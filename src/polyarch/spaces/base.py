@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -19,7 +18,8 @@ from polyarch.settings import check, plain
 from polyarch.spaces.cost import Cost, CostTable, cost_of
 from polyarch.spaces.graph import Edge, Graph, Node
 from polyarch.spaces.layers import ResetsParameters
-from polyarch.spaces.views import Dense, SparsePerRepeat, View, one_hot
+from polyarch.spaces.relaxation import Relaxation
+from polyarch.spaces.views import Dense, SparsePerRepeat, View
 
 
 class Supernet(nn.Module, ABC):
@@ -108,11 +108,6 @@ class Supernet(nn.Module, ABC):
                 module.reset_parameters(generators)
 
 
-def _added(parts: list[Tensor], like: Tensor) -> Tensor:
-    """The sum of tensors shaped like `like`; zeros where there are none."""
-    return torch.stack(parts).sum(0) if parts else torch.zeros_like(like)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Space(ABC):
     """What may be chosen. A subclass is a frozen dataclass whose fields are its settings."""
@@ -134,9 +129,9 @@ class Space(ABC):
         """What an architecture fixes."""
 
     @property
-    def mixing(self) -> tuple[Decision, ...]:
-        """The simplices a `Soft` run takes; the decisions unless a space reads its architectures out of others."""
-        return self.decisions
+    def relaxation(self) -> Relaxation | None:
+        """How its options are mixed; None where they cannot be."""
+        return None
 
     @abstractmethod
     def supernet(self, shape: TaskShape, repeats: int = 1) -> Supernet:
@@ -148,28 +143,6 @@ class Space(ABC):
 
     def check(self, shape: TaskShape) -> None:
         """Raises when the space has no networks for such inputs."""
-
-    def uses(self, decision: int, option: int) -> tuple[tuple[int, int], ...]:
-        """Which options of which `mixing` simplices a decision's option switches on; by default itself."""
-        return ((decision, option),)
-
-    def mix(self, choices: Tensor) -> tuple[Tensor, ...]:
-        """The `mixing` weights of choices [n, decisions], one tensor [n, options] a simplex: how often each is used."""
-        hot = [one_hot(choices[:, k], len(d)) for k, d in enumerate(self.decisions)]
-        return tuple(
-            torch.stack([_added([hot[k][:, o] for k, o in users], choices[:, 0]) for users in simplex], -1)
-            for simplex in self._users
-        )
-
-    @cached_property
-    def _users(self) -> list[list[list[tuple[int, int]]]]:
-        """For every simplex and option of it, the (decision, option) pairs that switch it on."""
-        users: list[list[list[tuple[int, int]]]] = [[[] for _ in simplex.options] for simplex in self.mixing]
-        for k, decision in enumerate(self.decisions):
-            for o in range(len(decision)):
-                for simplex, option in self.uses(k, o):
-                    users[simplex][option].append((k, o))
-        return users
 
     def fair_paths(self, uniform: Tensor) -> Tensor:
         """Architectures that together use every option of every decision exactly once (FairNAS).
@@ -207,10 +180,6 @@ class Space(ABC):
         from polyarch.distributions.priors import uniform
 
         return uniform(self.decisions)
-
-    def read_out(self, weights: Sequence[Tensor]) -> Tensor:
-        """Discretises `mixing` weights [n, options] into choices [n, decisions]: the largest of each."""
-        return torch.stack([w.argmax(-1) for w in weights], -1)
 
     def format(self, choices: Sequence[int]) -> str:
         """The text of an architecture; `parse` reads it back."""
@@ -272,21 +241,6 @@ class Space(ABC):
             options[decision.name] = [Cost(c.parameters - base.parameters, c.macs - base.macs) for c in costs]
         return CostTable(base, options)
 
-    def usage(self, probs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        """How probable it is that each option of `mixing` is used, given the decisions' probabilities [..., options].
-
-        Decisions are independent: an option stays unused where none of them takes what switches it on.
-        """
-        rows = [probs[d.name] for d in self.decisions]
-
-        def used(users: list[tuple[int, int]]) -> Tensor:
-            unused = torch.ones_like(rows[0][..., 0])
-            for k in {k for k, _ in users}:
-                unused = unused * (1 - _added([rows[k][..., o] for j, o in users if j == k], rows[0][..., 0]))
-            return 1 - unused
-
-        return tuple(torch.stack([used(users) for users in simplex], -1) for simplex in self._users)
-
     def canonical(self, architecture: Architecture) -> str:
         """A text that is the same for architectures that are the same network, differently written."""
         return architecture.text
@@ -316,3 +270,10 @@ class Space(ABC):
     def signature(self) -> dict[str, list[str]]:
         """Names of all decisions and options; a run keeps it and refuses a space that no longer agrees."""
         return {d.name: list(d.options) for d in self.decisions}
+
+
+def relaxation_of(space: Space) -> Relaxation:
+    """The relaxation that a space must have here."""
+    if space.relaxation is None:
+        raise PolyarchError(f"the options of the space {space.name!r} cannot be mixed: it has no relaxation")
+    return space.relaxation

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from polyarch.errors import PolyarchError
 from polyarch.spaces.choice import ChoicePoints, DropPath, choice_points, selecting
+from polyarch.spaces.relaxation import Relaxation, SimplexPerDecision
 
 if TYPE_CHECKING:
     from polyarch.data.task import TaskShape
@@ -77,7 +78,7 @@ class CostTable:
 
     base: Cost
     options: Mapping[str, Sequence[Cost]]
-    """By the names of the space's `mixing`."""
+    """By the names of the simplices that the space mixes, or of its decisions where it mixes none."""
 
 
 @dataclass(frozen=True)
@@ -90,18 +91,18 @@ class ExpectedCost:
 
 def expected_cost(space: Space, belief: Distribution, shape: TaskShape) -> ExpectedCost:
     """The cost that belief expects: exact, since decisions are independent and every option adds its own."""
-    probs = belief.probs()
-    if list(probs) != [d.name for d in space.decisions]:
+    if not belief.exact:
         raise PolyarchError(
             f"architectures of {space.name!r} are read out of this belief, so their cost has no expectation in closed "
             "form; sample architectures and average space.cost"
         )
     table = space.cost_table(shape)
-    used = space.usage(probs)
+    relaxation = space.relaxation or SimplexPerDecision(space.decisions)
+    used = relaxation.usage(belief.probs())
 
     def expected(part: str) -> Tensor:
         whole = torch.full_like(used[0][..., 0], getattr(table.base, part), dtype=torch.float64)
-        for simplex, probability in zip(space.mixing, used, strict=True):
+        for simplex, probability in zip(relaxation.simplices, used, strict=True):
             each = torch.tensor([getattr(cost, part) for cost in table.options[simplex.name]], device=whole.device)
             whole = whole + (probability.double() * each).sum(-1)
         return whole
@@ -113,7 +114,7 @@ Owner = tuple[str, int] | None
 """The simplex and the option of it that something is part of; None for what a network has in any case."""
 
 
-def choice_costs(make: Callable[[], nn.Module], space: Space, shape: TaskShape) -> CostTable:
+def choice_costs(make: Callable[[], nn.Module], relaxation: Relaxation, shape: TaskShape) -> CostTable:
     """The table of a network with choice points, by one pass in which every option runs.
 
     `make` is called for the meta device, so that weights take no memory.
@@ -130,11 +131,11 @@ def choice_costs(make: Callable[[], nn.Module], space: Space, shape: TaskShape) 
             "a Choice is inside an option of another, or two options share weights, so costs do not add up; "
             "count one network at a time"
         )
-    everything = {d.name: torch.ones(len(d), 1, 1, device=_device(network)) for d in space.mixing}
+    everything = {d.name: torch.ones(len(d), 1, 1, device=_device(network)) for d in relaxation.simplices}
     with selecting(points, everything):
         macs = _macs(network, shape.input)
     sizes = {name: p.numel() for name, p in network.named_parameters() if not name.startswith(AUXILIARY)}
-    options = {d.name: [[0, 0] for _ in d.options] for d in space.mixing}
+    options = {d.name: [[0, 0] for _ in d.options] for d in relaxation.simplices}
     base = [0, 0]
     for part, counts in enumerate((sizes, macs)):
         for name, count in counts.items():

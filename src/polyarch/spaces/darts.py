@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,7 @@ from polyarch.spaces.darts_operations import (
 )
 from polyarch.spaces.graph import Edge, Graph, Node
 from polyarch.spaces.layer_factories import BatchedLayers, LayerFactory, PlainLayers
+from polyarch.spaces.relaxation import Relaxation
 from polyarch.spaces.supernets import Folded, chosen_module, sparse_selections
 from polyarch.spaces.views import one_hot
 
@@ -99,13 +100,7 @@ class Darts(Space):
 
     @cached_property
     def _kept(self) -> tuple[str, ...]:
-        """Those that an architecture may have: all but `none`."""
-        return tuple(name for name in self._listed if name != "none")
-
-    @cached_property
-    def _none(self) -> int:
-        """Where `none` stands among the listed; behind all of them where it does not."""
-        return [*self._listed, "none"].index("none")
+        return _without_none(self._listed)
 
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
@@ -118,28 +113,9 @@ class Darts(Space):
         )
 
     @cached_property
-    def mixing(self) -> tuple[Decision, ...]:
-        """An operation an edge, among them `none` where it is listed."""
-        return tuple(Decision(f"{cell}.{edge_name(*edge)}", self._listed) for cell in CELLS for edge in EDGES)
-
-    def uses(self, decision: int, option: int) -> tuple[tuple[int, int], ...]:
-        """The edge from a pair's input, and on it the pair's operation."""
-        cell, node = divmod(decision // SLOTS, NODES)
-        source, kept = divmod(option, len(self._kept))
-        return ((cell * len(EDGES) + EDGES.index((node, source)), self._listed.index(self._kept[kept])),)
-
-    @override
-    def mix(self, choices: Tensor) -> tuple[Tensor, ...]:
-        """All options of a node's edges at once, since methods call it in every step."""
-        source, kept = choices // len(self._kept), choices % len(self._kept)
-        option = kept + (kept >= self._none)
-        numbers = (source * len(self._listed) + option).unflatten(1, (len(CELLS), NODES, SLOTS))
-        found: list[Tensor] = []
-        for cell in range(len(CELLS)):
-            for node, sources in _nodes():
-                used = one_hot(numbers[:, cell, node], len(sources) * len(self._listed)).sum(1)
-                found += used.unflatten(1, (len(sources), -1)).unbind(1)
-        return tuple(found)
+    def relaxation(self) -> EdgeRelaxation:
+        """One operation per edge."""
+        return EdgeRelaxation(self.decisions, self._listed, self.skip_limit)
 
     def fair_paths(self, uniform: Tensor) -> Tensor:
         """Every operation but `none` once on each edge of one drawn topology: each node's two inputs differ.
@@ -156,47 +132,6 @@ class Darts(Space):
                     order = uniform[:, first + slot, -len(self._kept) :].argsort(-1)
                     found.append(inputs[:, slot : slot + 1] * len(self._kept) + order)
         return torch.stack(found, -1)
-
-    def read_out(self, weights: Sequence[Tensor]) -> Tensor:
-        """As DARTS does: of every edge the best operation but `none`, and of a node's edges the best two.
-
-        Slot 0 takes the edge of the larger weight; among equals the earlier edge or operation wins. While the normal
-        cell has more skips than `skip_limit`, the least likely of them is taken back and the cell read out again.
-        """
-        found = self._read_out(weights)
-        if self.skip_limit >= NODES * SLOTS or "skip_connect" not in self._kept or len(self._kept) == 1:
-            return found
-        for _ in range(len(EDGES)):  # no edge loses its skip twice; nothing is read back to see who is done
-            skips, least = self._least_skip(weights, found)
-            surplus = skips > self.skip_limit
-            weights = [self._without_skip(w, surplus & (least == k)) for k, w in enumerate(weights)]
-            found = self._read_out(weights)
-        return found
-
-    def _least_skip(self, weights: Sequence[Tensor], choices: Tensor) -> tuple[Tensor, Tensor]:
-        """How many skips the normal cell has, and on which edge the least likely of them is: [n] each."""
-        skip = self._listed.index("skip_connect")
-        used = torch.stack([w[:, skip] for w in self.mix(choices)[: len(EDGES)]], 1) > 0
-        likely = torch.stack([w[:, skip] for w in weights[: len(EDGES)]], 1)
-        return used.sum(1), likely.masked_fill(~used, torch.inf).argmin(1)
-
-    def _without_skip(self, weights: Tensor, where: Tensor) -> Tensor:
-        """One edge's weights [n, options], its skip behind everything else in the rows `where`."""
-        skip = one_hot(torch.tensor(self._listed.index("skip_connect"), device=weights.device), len(self._listed))
-        return weights.masked_fill(where.unsqueeze(1) & skip, -torch.inf)
-
-    def _read_out(self, weights: Sequence[Tensor]) -> Tensor:
-        """Without a limit on skips."""
-        edges = iter(weights)
-        found = []
-        for _ in CELLS:
-            for _, sources in _nodes():
-                rows = torch.stack([next(edges) for _ in sources], 1)
-                best, kept = torch.cat([rows[..., : self._none], rows[..., self._none + 1 :]], -1).max(-1)
-                # A stable sort, since top-k promises no order among equals.
-                source = best.sort(dim=-1, descending=True, stable=True).indices[:, :SLOTS]
-                found.append(source * len(self._kept) + kept.gather(1, source))
-        return torch.cat(found, 1)
 
     def check(self, shape: TaskShape) -> None:
         """Raises for inputs that are no images."""
@@ -216,7 +151,7 @@ class Darts(Space):
 
     @override
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
-        style, selections = self._style(PlainLayers()), sparse_selections(self, architecture.choices)
+        style, selections = self._style(PlainLayers()), sparse_selections(self.relaxation, architecture.choices)
 
         def chosen(spot: Spot) -> nn.Module | None:
             return chosen_module(selections[spot.simplex], lambda option: self._operation(style, spot, option))
@@ -241,7 +176,9 @@ class Darts(Space):
     def cost_table(self, shape: TaskShape) -> CostTable:
         space = self.evaluated()
         style = space._style(PlainLayers())
-        return choice_costs(lambda: Network(space, shape, style, lambda s: space._open(style, s)), space, shape)
+        return choice_costs(
+            lambda: Network(space, shape, style, lambda s: space._open(style, s)), space.relaxation, shape
+        )
 
     # -- texts ---------------------------------------------------------------------------------------------------------
 
@@ -297,7 +234,7 @@ class Darts(Space):
     def graphs(self, probs: Mapping[str, Sequence[float]]) -> tuple[Graph, ...]:
         """The two cells; an operation is as probable as it is that one slot at least takes it."""
         rows = {name: torch.tensor(list(row), dtype=torch.float64) for name, row in probs.items()}
-        used = dict(zip((d.name for d in self.mixing), self.usage(rows), strict=True))
+        used = dict(zip((d.name for d in self.relaxation.simplices), self.relaxation.usage(rows), strict=True))
         labels = ["c_{k-2}", "c_{k-1}", *(str(node) for node in range(NODES)), "c_k"]
 
         def edges(cell: str) -> Iterable[Edge]:
@@ -310,6 +247,96 @@ class Darts(Space):
 
         nodes = tuple(Node(label, label) for label in labels)
         return tuple(Graph(cell, nodes, tuple(edges(cell))) for cell in CELLS)
+
+
+@final
+@dataclass(frozen=True)
+class EdgeRelaxation(Relaxation):
+    """What DARTS learns: one operation per edge, among them `none` where it is listed."""
+
+    operations: tuple[str, ...]
+    skip_limit: int
+
+    @cached_property
+    def _kept(self) -> tuple[str, ...]:
+        return _without_none(self.operations)
+
+    @cached_property
+    def _none(self) -> int:
+        """Where `none` stands among the operations; behind all of them where it does not."""
+        return [*self.operations, "none"].index("none")
+
+    @cached_property
+    def simplices(self) -> tuple[Decision, ...]:
+        """The operations of every edge."""
+        return tuple(Decision(f"{cell}.{edge_name(*edge)}", self.operations) for cell in CELLS for edge in EDGES)
+
+    @override
+    def uses(self, decision: int, option: int) -> tuple[tuple[int, int], ...]:
+        """The edge from a pair's input, and on it the pair's operation."""
+        cell, node = divmod(decision // SLOTS, NODES)
+        source, kept = divmod(option, len(self._kept))
+        return ((cell * len(EDGES) + EDGES.index((node, source)), self.operations.index(self._kept[kept])),)
+
+    @override
+    def mix(self, choices: Tensor) -> tuple[Tensor, ...]:
+        """All options of a node's edges at once, since methods call it in every step."""
+        source, kept = choices // len(self._kept), choices % len(self._kept)
+        option = kept + (kept >= self._none)
+        numbers = (source * len(self.operations) + option).unflatten(1, (len(CELLS), NODES, SLOTS))
+        found: list[Tensor] = []
+        for cell in range(len(CELLS)):
+            for node, sources in _nodes():
+                used = one_hot(numbers[:, cell, node], len(sources) * len(self.operations)).sum(1)
+                found += used.unflatten(1, (len(sources), -1)).unbind(1)
+        return tuple(found)
+
+    @override
+    def discretize(self, weights: Sequence[Tensor]) -> Tensor:
+        """As DARTS does: of every edge the best operation but `none`, and of a node's edges the best two.
+
+        Slot 0 takes the edge of the larger weight; among equals the earlier edge or operation wins. While the normal
+        cell has more skips than `skip_limit`, the least likely of them is taken back and the cell read out again.
+        """
+        found = self._discretize(weights)
+        if self.skip_limit >= NODES * SLOTS or "skip_connect" not in self._kept or len(self._kept) == 1:
+            return found
+        for _ in range(len(EDGES)):  # no edge loses its skip twice; nothing is read back to see who is done
+            skips, least = self._least_skip(weights, found)
+            surplus = skips > self.skip_limit
+            weights = [self._without_skip(w, surplus & (least == k)) for k, w in enumerate(weights)]
+            found = self._discretize(weights)
+        return found
+
+    def _least_skip(self, weights: Sequence[Tensor], choices: Tensor) -> tuple[Tensor, Tensor]:
+        """How many skips the normal cell has, and on which edge the least likely of them is: [n] each."""
+        skip = self.operations.index("skip_connect")
+        used = torch.stack([w[:, skip] for w in self.mix(choices)[: len(EDGES)]], 1) > 0
+        likely = torch.stack([w[:, skip] for w in weights[: len(EDGES)]], 1)
+        return used.sum(1), likely.masked_fill(~used, torch.inf).argmin(1)
+
+    def _without_skip(self, weights: Tensor, where: Tensor) -> Tensor:
+        """One edge's weights [n, options], its skip behind everything else in the rows `where`."""
+        skip = one_hot(torch.tensor(self.operations.index("skip_connect"), device=weights.device), len(self.operations))
+        return weights.masked_fill(where.unsqueeze(1) & skip, -torch.inf)
+
+    def _discretize(self, weights: Sequence[Tensor]) -> Tensor:
+        """Without a limit on skips."""
+        edges = iter(weights)
+        found = []
+        for _ in CELLS:
+            for _, sources in _nodes():
+                rows = torch.stack([next(edges) for _ in sources], 1)
+                best, kept = torch.cat([rows[..., : self._none], rows[..., self._none + 1 :]], -1).max(-1)
+                # A stable sort, since top-k promises no order among equals.
+                source = best.sort(dim=-1, descending=True, stable=True).indices[:, :SLOTS]
+                found.append(source * len(self._kept) + kept.gather(1, source))
+        return torch.cat(found, 1)
+
+
+def _without_none(operations: Sequence[str]) -> tuple[str, ...]:
+    """Those that an architecture may have: all but `none`."""
+    return tuple(name for name in operations if name != "none")
 
 
 def edge_name(node: int, source: int) -> str:
@@ -379,7 +406,7 @@ class Spot:
 
     @property
     def simplex(self) -> str:
-        """The simplex of `Darts.mixing` that decides on it."""
+        """The simplex of `EdgeRelaxation` that decides on it."""
         return f"{self.cell}.{self.edge}"
 
     @property

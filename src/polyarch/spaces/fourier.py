@@ -24,6 +24,7 @@ from polyarch.errors import PolyarchError
 from polyarch.settings import at_least
 from polyarch.spaces.base import Space, Supernet
 from polyarch.spaces.depth import prune
+from polyarch.spaces.relaxation import Relaxation, SimplexPerDecision
 from polyarch.spaces.views import All, Dense, PerExample, Soft, Sparse, View, one_hot
 
 Columns = Literal["separate", "joint"]
@@ -54,6 +55,11 @@ class Fourier(Space):
     def decisions(self) -> tuple[Decision, ...]:
         """One: the degree."""
         return (Decision("degree", tuple(str(d) for d in range(self.max_degree + 1))),)
+
+    @property
+    @override
+    def relaxation(self) -> Relaxation:
+        return SimplexPerDecision(self.decisions)
 
     @property
     def step(self) -> int:

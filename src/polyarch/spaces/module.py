@@ -22,6 +22,7 @@ from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Space
 from polyarch.spaces.choice import Choice, choice_points
 from polyarch.spaces.cost import Cost, CostTable, choice_costs, cost_of
+from polyarch.spaces.relaxation import Relaxation, SimplexPerDecision
 from polyarch.spaces.supernets import Looped
 
 
@@ -71,6 +72,11 @@ class ModuleSpace(Space):
             raise PolyarchError(f"{type(module).__name__} has no open choice; put a polyarch.Choice in it")
         return tuple(found.values())
 
+    @property
+    @override
+    def relaxation(self) -> Relaxation:
+        return SimplexPerDecision(self.decisions)
+
     def check(self, shape: TaskShape) -> None:
         """Runs every option once on two inputs, so that what does not fit together shows before training."""
         with _apart(), torch.no_grad():
@@ -119,7 +125,7 @@ class ModuleSpace(Space):
             with _apart():
                 return self._fresh()
 
-        return choice_costs(make, self, shape)
+        return choice_costs(make, self.relaxation, shape)
 
     def settings(self) -> dict[str, Any]:
         """The factory's name."""

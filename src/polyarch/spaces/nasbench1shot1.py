@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ from polyarch.spaces.graph import Edge, Graph, Node
 from polyarch.spaces.layer_factories import BatchedLayers, LayerFactory, PlainLayers
 from polyarch.spaces.layers import Statistics
 from polyarch.spaces.nasbench101 import INPUT, OPERATIONS, OUTPUT, Graph101
+from polyarch.spaces.relaxation import Relaxation
 from polyarch.spaces.supernets import Folded, chosen_module, sparse_selections
 from polyarch.spaces.views import one_hot
 
@@ -92,12 +93,10 @@ class NasBench1Shot1(Space):
         )
 
     @cached_property
-    def mixing(self) -> tuple[Decision, ...]:
-        """The authors' simplices: operations of a node, and possible parents of every vertex that has a choice."""
-        return (
-            *(Decision(f"op{v}", OPERATIONS) for v in self.nodes),
-            *(Decision(self.inputs_name(v), tuple(map(str, range(v)))) for v in self.ways),
-        )
+    def relaxation(self) -> ParentRelaxation:
+        """One operation per node, and possible parents of every vertex that has a choice."""
+        inputs = tuple(Decision(self.inputs_name(v), tuple(map(str, range(v)))) for v in self.ways)
+        return ParentRelaxation(self.decisions, inputs, tuple(self.ways.items()))
 
     def _suffix(self, vertex: int) -> str:
         return str(vertex) if vertex in self.nodes else "-out"
@@ -105,36 +104,6 @@ class NasBench1Shot1(Space):
     def inputs_name(self, vertex: int) -> str:
         """The simplex of a vertex's possible parents."""
         return f"inputs{self._suffix(vertex)}"
-
-    def uses(self, decision: int, option: int) -> tuple[tuple[int, int], ...]:
-        """A node's operation, or all the parents that it takes."""
-        if decision < len(self.nodes):
-            return ((decision, option),)
-        ways = list(self.ways.values())[decision - len(self.nodes)]
-        return tuple((decision, parent) for parent in ways[option])
-
-    @override
-    def mix(self, choices: Tensor) -> tuple[Tensor, ...]:
-        """All of a vertex at once, since methods call it in every step."""
-        operations, parents = choices.split([len(self.nodes), len(self.ways)], 1)
-        inputs = [
-            torch.stack([_has_parent(ways, parent, chosen) for parent in range(vertex)], -1)
-            for (vertex, ways), chosen in zip(self.ways.items(), parents.unbind(1), strict=True)
-        ]
-        return (*one_hot(operations, len(OPERATIONS)).to(choices.dtype).unbind(1), *inputs)
-
-    def read_out(self, weights: Sequence[Tensor]) -> Tensor:
-        """As the authors do: the best operation of a node, and of possible parents as many of the best as it takes.
-
-        Among equals the earlier one wins.
-        """
-        operations, inputs = weights[: len(self.nodes)], weights[len(self.nodes) :]
-        found = [w.argmax(-1) for w in operations]
-        for ways, w in zip(self.ways.values(), inputs, strict=True):
-            # A stable sort, since top-k promises no order among equals.
-            best = w.sort(dim=-1, descending=True, stable=True).indices[:, : len(ways[0])]
-            found.append(_numbered(ways, best))
-        return torch.stack(found, -1)
 
     def check(self, shape: TaskShape) -> None:
         """Raises for inputs that are no images."""
@@ -149,14 +118,14 @@ class NasBench1Shot1(Space):
 
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
         """A member of the one-shot network, on its own; the benchmark's network is another (see the class)."""
-        return Network(self, shape, Decided(PlainLayers(), sparse_selections(self, architecture.choices)))
+        return Network(self, shape, Decided(PlainLayers(), sparse_selections(self.relaxation, architecture.choices)))
 
     def _undecided(self, factory: LayerFactory) -> Undecided:
-        return Undecided(factory, {simplex.name: simplex.options for simplex in self.mixing})
+        return Undecided(factory, {simplex.name: simplex.options for simplex in self.relaxation.simplices})
 
     @override
     def cost_table(self, shape: TaskShape) -> CostTable:
-        return choice_costs(lambda: Network(self, shape, self._undecided(PlainLayers())), self, shape)
+        return choice_costs(lambda: Network(self, shape, self._undecided(PlainLayers())), self.relaxation, shape)
 
     # -- texts and graphs ----------------------------------------------------------------------------------------------
 
@@ -227,7 +196,7 @@ class NasBench1Shot1(Space):
     def graphs(self, probs: Mapping[str, Sequence[float]]) -> tuple[Graph, ...]:
         """The cell: nodes with their most probable operation, edges with the probability that they are there."""
         rows = {name: torch.tensor(list(row), dtype=torch.float64) for name, row in probs.items()}
-        used = dict(zip((d.name for d in self.mixing), self.usage(rows), strict=True))
+        used = dict(zip((d.name for d in self.relaxation.simplices), self.relaxation.usage(rows), strict=True))
         labels = [INPUT, *(_most_probable(probs[f"op{v}"]) for v in self.nodes), OUTPUT]
         edges = [
             Edge(str(source), str(vertex), "", probability)
@@ -238,6 +207,58 @@ class NasBench1Shot1(Space):
             if probability > 0
         ]
         return (Graph("cell", tuple(Node(str(v), label) for v, label in enumerate(labels)), tuple(edges)),)
+
+
+@final
+@dataclass(frozen=True)
+class ParentRelaxation(Relaxation):
+    """The authors' mixture: operations of a node, and possible parents of every vertex that has a choice."""
+
+    inputs: tuple[Decision, ...]
+    ways: tuple[tuple[int, tuple[tuple[int, ...], ...]], ...]
+    """Of every vertex that has a choice, the ways to take parents."""
+
+    @property
+    @override
+    def simplices(self) -> tuple[Decision, ...]:
+        return (*self.decisions[: self._nodes], *self.inputs)
+
+    @property
+    def _nodes(self) -> int:
+        """How many have an operation."""
+        return len(self.decisions) - len(self.ways)
+
+    @override
+    def uses(self, decision: int, option: int) -> tuple[tuple[int, int], ...]:
+        """A node's operation, or all the parents that it takes."""
+        if decision < self._nodes:
+            return ((decision, option),)
+        _, ways = self.ways[decision - self._nodes]
+        return tuple((decision, parent) for parent in ways[option])
+
+    @override
+    def mix(self, choices: Tensor) -> tuple[Tensor, ...]:
+        """All of a vertex at once, since methods call it in every step."""
+        operations, parents = choices.split([self._nodes, len(self.ways)], 1)
+        inputs = [
+            torch.stack([_has_parent(ways, parent, chosen) for parent in range(vertex)], -1)
+            for (vertex, ways), chosen in zip(self.ways, parents.unbind(1), strict=True)
+        ]
+        return (*one_hot(operations, len(OPERATIONS)).to(choices.dtype).unbind(1), *inputs)
+
+    @override
+    def discretize(self, weights: Sequence[Tensor]) -> Tensor:
+        """As the authors do: the best operation of a node, and of possible parents as many of the best as it takes.
+
+        Among equals the earlier one wins.
+        """
+        operations, inputs = weights[: self._nodes], weights[self._nodes :]
+        found = [w.argmax(-1) for w in operations]
+        for (_, ways), w in zip(self.ways, inputs, strict=True):
+            # A stable sort, since top-k promises no order among equals.
+            best = w.sort(dim=-1, descending=True, stable=True).indices[:, : len(ways[0])]
+            found.append(_numbered(ways, best))
+        return torch.stack(found, -1)
 
 
 def _has_parent(ways: Sequence[tuple[int, ...]], parent: int, chosen: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ from polyarch.spaces.cost import CostTable, choice_costs
 from polyarch.spaces.graph import Edge, Graph, Node
 from polyarch.spaces.layer_factories import BatchedLayers, LayerFactory, PlainLayers
 from polyarch.spaces.layers import Statistics
+from polyarch.spaces.relaxation import Relaxation, SimplexPerDecision
 from polyarch.spaces.supernets import Folded, chosen_module, sparse_selections
 
 OPERATIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
@@ -61,6 +62,11 @@ class NasBench201(Space):
         """An operation an edge."""
         return tuple(Decision(edge_name(target, source), OPERATIONS) for target, source in EDGES)
 
+    @property
+    @override
+    def relaxation(self) -> Relaxation:
+        return SimplexPerDecision(self.decisions)
+
     def check(self, shape: TaskShape) -> None:
         """Raises for inputs that are no images."""
         if len(shape.input) != 3:
@@ -79,7 +85,7 @@ class NasBench201(Space):
 
     @override
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
-        selections = sparse_selections(self, architecture.choices)
+        selections = sparse_selections(self.relaxation, architecture.choices)
 
         def chosen(edge: str, channels: int) -> nn.Module:
             module = chosen_module(selections[edge], lambda option: self._operation(PlainLayers(), option, channels))
@@ -106,7 +112,7 @@ class NasBench201(Space):
     def cost_table(self, shape: TaskShape) -> CostTable:
         space, factory = self.evaluated(), PlainLayers()
         return choice_costs(
-            lambda: Network(space, shape, factory, lambda e, c: space._open(factory, e, c)), space, shape
+            lambda: Network(space, shape, factory, lambda e, c: space._open(factory, e, c)), space.relaxation, shape
         )
 
     # -- texts ---------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Space
 from polyarch.spaces.graph import Graph
+from polyarch.spaces.relaxation import Relaxation, SimplexPerDecision
 from polyarch.spaces.supernets import Looped
 
 
@@ -31,6 +32,11 @@ class Only(Space):
         """Those of the space, each with the chosen option alone."""
         pairs = zip(self.space.decisions, self.chosen.choices, strict=True)
         return tuple(Decision(d.name, (d.options[c],)) for d, c in pairs)
+
+    @property
+    @override
+    def relaxation(self) -> Relaxation:
+        return SimplexPerDecision(self.decisions)
 
     @override
     def check(self, shape: TaskShape) -> None:

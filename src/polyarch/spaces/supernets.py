@@ -1,8 +1,8 @@
 """Supernets of networks with choice points (`Choice`), under one rule for every view.
 
-A choice point is named after a simplex of the space's `mixing`. A view becomes a *selection* for every simplex, and the
-network is run once. `Folded` is for networks built with a layer factory, all repeats in one pass; `Looped` is for any
-`nn.Module`, one repeat after another.
+A choice point is named after a simplex of the space's relaxation. A view becomes a *selection* for every simplex, and
+the network is run once. `Folded` is for networks built with a layer factory, all repeats in one pass; `Looped` is for
+any `nn.Module`, one repeat after another.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from polyarch import distributed
 from polyarch.architecture import Architecture
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError
-from polyarch.spaces.base import Space, Supernet
+from polyarch.spaces.base import Space, Supernet, relaxation_of
 from polyarch.spaces.choice import (
     ChoicePoints,
     DropPath,
@@ -35,30 +35,31 @@ from polyarch.spaces.choice import (
     selecting,
 )
 from polyarch.spaces.layers import normalise_across_ranks
+from polyarch.spaces.relaxation import Relaxation
 from polyarch.spaces.views import Dense, PerExample, Soft, Sparse, SparsePerRepeat, View
 
 VIEWS = frozenset({Sparse, SparsePerRepeat, Dense, PerExample, Soft})
 
 
-def sparse_selections(space: Space, choices: Sequence[int]) -> dict[str, SparseSelection]:
+def sparse_selections(relaxation: Relaxation, choices: Sequence[int]) -> dict[str, SparseSelection]:
     """For every simplex the options that an architecture uses, with their weights; on the host alone."""
-    used: list[dict[int, float]] = [{} for _ in space.mixing]
+    used: list[dict[int, float]] = [{} for _ in relaxation.simplices]
     for decision, choice in enumerate(choices):
-        for simplex, option in space.uses(decision, choice):
+        for simplex, option in relaxation.uses(decision, choice):
             used[simplex][option] = used[simplex].get(option, 0.0) + 1
-    return {simplex.name: tuple(sorted(own.items())) for simplex, own in zip(space.mixing, used, strict=True)}
+    return {simplex.name: tuple(sorted(own.items())) for simplex, own in zip(relaxation.simplices, used, strict=True)}
 
 
-def selections_of(space: Space, view: Dense | PerExample | Soft, like: Tensor) -> Mapping[str, Selection]:
+def selections_of(relaxation: Relaxation, view: Dense | PerExample | Soft, like: Tensor) -> Mapping[str, Selection]:
     """What a view that is data means for every simplex; dense weights have the type of `like`."""
     if isinstance(view, Soft):
         rows = [weights.T.unsqueeze(-1) for weights in view.weights]
     elif isinstance(view, Dense):
-        rows = [weights.T.unsqueeze(-1) for weights in space.mix(view.choices)]
+        rows = [weights.T.unsqueeze(-1) for weights in relaxation.mix(view.choices)]
     else:
-        mixed = space.mix(view.choices.flatten(0, 1))
+        mixed = relaxation.mix(view.choices.flatten(0, 1))
         rows = [weights.T.unflatten(1, view.choices.shape[:2]) for weights in mixed]
-    return {simplex.name: row.to(like.dtype) for simplex, row in zip(space.mixing, rows, strict=True)}
+    return {simplex.name: row.to(like.dtype) for simplex, row in zip(relaxation.simplices, rows, strict=True)}
 
 
 class KnownSelections:
@@ -72,12 +73,12 @@ class KnownSelections:
         self._key: object = None
         self._selections: dict[str, Selection] = {}
 
-    def of(self, space: Space, known: tuple[tuple[int, ...], ...], like: Tensor) -> Mapping[str, Selection]:
+    def of(self, relaxation: Relaxation, known: tuple[tuple[int, ...], ...], like: Tensor) -> Mapping[str, Selection]:
         """For every simplex; tensors lie where `like` does and have its type."""
         key = (known, like.device, like.dtype, type(like))
         if key != self._key:
-            rows = [sparse_selections(space, choices) for choices in known]
-            each = {simplex: tuple(row[simplex.name] for row in rows) for simplex in space.mixing}
+            rows = [sparse_selections(relaxation, choices) for choices in known]
+            each = {simplex: tuple(row[simplex.name] for row in rows) for simplex in relaxation.simplices}
             self._selections = {
                 simplex.name: own[0] if len(set(own)) == 1 else SelectionPerRepeat.of(own, len(simplex), like)
                 for simplex, own in each.items()
@@ -119,7 +120,7 @@ def member_name(name: str, points: ChoicePoints, selections: Mapping[str, Sparse
 
 
 def _member_state(supernet: Folded | Looped, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
-    selections = sparse_selections(supernet.space, architecture.choices)
+    selections = sparse_selections(supernet.relaxation, architecture.choices)
     state = {}
     for name, value in supernet.network.state_dict().items():
         member = member_name(name, supernet.choice_points, selections)
@@ -139,6 +140,7 @@ class Folded(Supernet):
         """Takes the network over; `reset_parameters` draws its weights."""
         super().__init__()
         self.space, self.shape, self.repeats = space, shape, repeats
+        self.relaxation = relaxation_of(space)
         self.network = network
         self.choice_points, self.known = choice_points(network), KnownSelections()
         self.drop_paths = _drop_paths(self.choice_points)
@@ -182,6 +184,7 @@ class Looped(Supernet):
         """
         super().__init__()
         self.space, self.shape, self.repeats = space, shape, repeats
+        self.relaxation = relaxation_of(space)
         self._make = make
         self._chance: Sequence[torch.Generator] | None = None
         # Made where there is memory, also for the meta device: what the user writes may read values back.
@@ -311,11 +314,11 @@ def _selections(
 ) -> dict[str, Selection]:
     found: Mapping[str, Selection]
     if isinstance(view, Sparse):
-        found = sparse_selections(supernet.space, view.choices)
+        found = sparse_selections(supernet.relaxation, view.choices)
     elif isinstance(view, SparsePerRepeat):
-        found = supernet.known.of(supernet.space, view.choices, x)
+        found = supernet.known.of(supernet.relaxation, view.choices, x)
     elif isinstance(view, Dense | PerExample | Soft):
-        found = selections_of(supernet.space, view, x)
+        found = selections_of(supernet.relaxation, view, x)
     else:
         raise PolyarchError(f"the space {supernet.space.name!r} is not nested: it does not run under All")
     return {**found, **{name: weight.unsqueeze(0) for name, weight in (kept or {}).items()}}

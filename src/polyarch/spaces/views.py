@@ -52,7 +52,7 @@ class PerExample:
 @final
 @dataclass(frozen=True)
 class Soft:
-    """Every option at once, mixed: one tensor [repeats, options] of weights for each of the space's `mixing`."""
+    """Every option at once, mixed: one tensor [repeats, options] of weights for each of the space's simplices."""
 
     weights: tuple[Tensor, ...]
 

@@ -19,17 +19,17 @@ SAMPLES = 4_000
 def check_distribution(belief: Distribution) -> None:
     """Checks a belief without leading axes against enumeration, where the space is small, and its own samples.
 
-    Belief that names other things than the decisions in `probs()` reads its architectures out of those. It owes no
-    probabilities of architectures, and must say so.
+    Belief that is not `exact` owes no probabilities of architectures, and must say so.
     """
     probs = belief.probs()
+    assert list(probs) == [factor.name for factor in belief.factors], "probs must speak of the factors"
     for name, row in probs.items():
         assert row.dim() == 1, f"probs of {name} must be [options]"
         _check_sums(row, f"probs of {name}")
     _check_soft(belief)
     _check_mode(belief)
     sampled = _check_samples(belief)
-    if list(probs) == [d.name for d in belief.decisions]:
+    if belief.exact:
         _check_marginals(belief, sampled)
         _check_enumerated(belief)
     else:
@@ -42,13 +42,15 @@ def _check_sums(weights: Tensor, what: str) -> None:
 
 
 def _check_soft(belief: Distribution) -> None:
-    """Centre and relaxed draws are weights of what `probs()` names."""
+    """Mean weights and relaxed draws are weights of the factors."""
     sizes = [len(row) for row in belief.probs().values()]
-    centre = belief.centre()
-    assert [tuple(w.shape) for w in centre] == [(size,) for size in sizes], "centre() must give [options] a decision"
+    mean = belief.mean_weights()
+    assert [tuple(w.shape) for w in mean] == [(size,) for size in sizes], (
+        "mean_weights() must give [options] per factor"
+    )
     relaxed = belief.relax(5, torch.Generator().manual_seed(0), 1.0)
     assert [tuple(w.shape) for w in relaxed] == [(5, size) for size in sizes], "relax(n) must give [n, options] each"
-    for weights in (*centre, *relaxed):
+    for weights in (*mean, *relaxed):
         _check_sums(weights, "soft weights")
 
 
@@ -81,8 +83,8 @@ def _check_marginals(belief: Distribution, sampled: Tensor) -> None:
         assert bool(((counted - row).abs() <= 5 * spread + 1e-6).all()), (
             f"samples of {decision.name} must have the probabilities of probs()"
         )
-        assert torch.allclose(belief.centre()[k][belief.mode()[k]], belief.centre()[k].max(), atol=1e-5), (
-            f"mode() must have the largest weight of the centre of {decision.name}"
+        assert torch.allclose(belief.mean_weights()[k][belief.mode()[k]], belief.mean_weights()[k].max(), atol=1e-5), (
+            f"mode() must have the largest mean weight of {decision.name}"
         )
 
 
@@ -107,4 +109,4 @@ def _check_refuses(belief: Distribution, sampled: Tensor) -> None:
             ask()
         except PolyarchError:
             continue
-        raise AssertionError(f"{what} must raise a PolyarchError where probs() does not speak of the decisions")
+        raise AssertionError(f"{what} must raise a PolyarchError where belief is not exact")

@@ -13,6 +13,7 @@ from polyarch.data.task import TaskShape
 from polyarch.distributions.priors import uniform
 from polyarch.spaces.base import Space, Supernet
 from polyarch.spaces.layers import BatchNorm
+from polyarch.spaces.relaxation import Relaxation
 from polyarch.spaces.supernets import sparse_selections
 from polyarch.spaces.views import All, Dense, PerExample, Soft, Sparse, SparsePerRepeat, View
 
@@ -42,11 +43,14 @@ def check_space(space: Space, shape: TaskShape, *, architectures: int = 8, batch
         assert architecture.choices == tuple(choices), "decode must keep the choices"
         assert space.parse(str(architecture)) == architecture, "parse must read what format writes"
         assert space.canonical(space.parse(str(architecture))) == space.canonical(architecture)
-    check_mixing(space, sampled)
+    if space.relaxation is not None:
+        check_relaxation(space.relaxation, space, sampled)
     check_pictures(space)
 
     x = torch.randn(2, batch, *shape.input, generator=generator, dtype=torch.float64)
     both = make_supernet(space, shape, seeds=(0, 1))
+    assert {Sparse, Dense} <= both.views, "a supernet must run under Sparse and Dense"
+    assert (Soft in both.views) == (space.relaxation is not None), "what runs under Soft must have a relaxation"
     for value in (*both.parameters(), *both.buffers()):
         assert value.shape[0] == 2, "every parameter and buffer needs a leading axis of repeats"
     _move_statistics(both, x, sampled)
@@ -64,22 +68,26 @@ def check_space(space: Space, shape: TaskShape, *, architectures: int = 8, batch
     assert cost.parameters == sum(counted), "cost must count the parameters of build"
 
 
-def check_mixing(space: Space, sampled: Tensor) -> None:
-    """`uses`, `mix`, `usage` and `read_out` must agree with each other."""
-    mixed = space.mix(sampled)
-    assert len(mixed) == len(space.mixing), "mix must give weights for every simplex"
+def check_relaxation(relaxation: Relaxation, space: Space, sampled: Tensor) -> None:
+    """`uses`, `mix`, `usage` and `discretize` must agree with each other."""
+    mixed = relaxation.mix(sampled)
+    assert relaxation.decisions == space.decisions, "the relaxation must be of the space's decisions"
+    assert len(mixed) == len(relaxation.simplices), "mix must give weights for every simplex"
     for k, choices in enumerate(sampled.tolist()):
-        for simplex, weights in zip(space.mixing, mixed, strict=True):
-            used = dict(sparse_selections(space, choices)[simplex.name])
+        for simplex, weights in zip(relaxation.simplices, mixed, strict=True):
+            used = dict(sparse_selections(relaxation, choices)[simplex.name])
             wanted = [used.get(option, 0.0) for option in range(len(simplex))]
             assert weights[k].double().tolist() == wanted, f"mix and uses must agree on {simplex.name}"
     probs = uniform(space.decisions).probs()
-    for simplex, probability in zip(space.mixing, space.usage(probs), strict=True):
-        assert probability.shape == (len(simplex),), "usage must give a probability an option"
+    for simplex, probability in zip(relaxation.simplices, relaxation.usage(probs), strict=True):
+        assert probability.shape == (len(simplex),), "usage must give one probability per option"
         assert ((probability >= 0) & (probability <= 1 + 1e-6)).all(), "usage must give probabilities"
-    read = space.read_out([torch.rand(len(sampled), len(d)) for d in space.mixing])
-    assert read.shape == sampled.shape, "read_out must give choices [n, decisions]"
-    assert space.decode(read), "read_out must give choices of the space"
+    read = relaxation.discretize([torch.rand(len(sampled), len(d)) for d in relaxation.simplices])
+    assert read.shape == sampled.shape, "discretize must give choices [n, decisions]"
+    assert space.decode(read), "discretize must give choices of the space"
+    belief = relaxation.belief(uniform(relaxation.simplices))
+    assert belief.decisions == space.decisions, "belief must be about the space's decisions"
+    assert belief.factors == relaxation.simplices, "belief must speak of the simplices"
 
 
 def check_pictures(space: Space) -> None:
@@ -114,8 +122,8 @@ def _check_architecture(supernet: Supernet, x: Tensor, architecture: Architectur
     views: dict[str, View] = {"Dense": Dense(choices.expand(len(x), -1))}
     if PerExample in supernet.views:
         views["PerExample"] = PerExample(choices.expand(*x.shape[:2], -1))
-    if Soft in supernet.views:
-        views["Soft"] = Soft(tuple(w.double() for w in space.mix(choices.expand(len(x), -1))))
+    if space.relaxation is not None:
+        views["Soft"] = Soft(tuple(w.double() for w in space.relaxation.mix(choices.expand(len(x), -1))))
     for name, view in views.items():
         output = supernet(x, view)
         what = f"{name} must agree with Sparse on {architecture}"

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.listed import Listed
-from polyarch.distributions.reading import ReadOut
 from polyarch.errors import PolyarchError
 from polyarch.settings import at_least
 from polyarch.spaces.base import Space
@@ -61,7 +60,7 @@ def members_of(space: Space, belief: Distribution, count: int | None, generator:
     count = count or min(FEW, there_are)
     if isinstance(belief, Listed):
         return of_list(belief, count, generator)
-    if count < there_are or isinstance(belief, ReadOut):
+    if count < there_are or not belief.exact:
         return drawn(belief, count, generator)
     return every(space, belief)
 
