@@ -124,7 +124,7 @@ def main() -> None:
         with device:
             supernet = space.supernet(SHAPE)
         supernet.reset_parameters([torch.Generator().manual_seed(0)])
-        choices = space.drawn_from().sample(given.batch, torch.Generator().manual_seed(0))
+        choices = space.random().sample(given.batch, torch.Generator().manual_seed(0))
         view = PerExample(choices.to(device).unsqueeze(0))
         steps[name] = step_of(supernet, partial(run, supernet, view), y, captures)
     times = 5 if device.type == "cuda" else 1

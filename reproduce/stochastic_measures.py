@@ -149,7 +149,7 @@ def batch_means(bench: Bench) -> Iterator[Row]:
         if supernet is None:
             continue
         for per in PERS:
-            found = spread_of_means(supernet, x, supernet.space.drawn_from(), per=per, batches=30, seed=bench.seed)
+            found = spread_of_means(supernet, x, supernet.space.random(), per=per, batches=30, seed=bench.seed)
             yield {"row": name, "per": per, **asdict(found.overall), "layers": [one.total for one in found.layers]}
 
 

@@ -77,7 +77,7 @@ class ActivationsSupernet(Supernet):
 
     # CHANGE: the views that `forward` takes. `Sparse` and `Dense` are a must; `All` is for nested decisions (see
     # spaces/depth.py).
-    views: ClassVar[frozenset[type]] = frozenset({Sparse, Dense, PerExample, Soft})
+    views: frozenset[type] = frozenset({Sparse, Dense, PerExample, Soft})
 
     def __init__(self, space: Activations, shape: TaskShape, repeats: int) -> None:
         """CHANGE: make room for the weights. Layers from spaces/layers.py draw theirs when the supernet does."""

@@ -234,8 +234,8 @@ class Method(ABC):
     """
 
     name: ClassVar[str]
-    stays_listed: ClassVar[bool] = False
-    """Whether it runs no architectures but those that the space draws from, or one that it is told."""
+    draws_from_space: ClassVar[bool] = False
+    """Whether it runs no architectures but those that `space.random` draws, or one that it is told."""
     default_prior: ClassVar[str] = "uniform"
 
     epochs: Annotated[int, AtLeast(1)] = 100

@@ -10,7 +10,7 @@ from landscapes import EVERY, OPTIONS, Grid, Rugged, asked, chance
 from polyarch.blackbox import Budget, LocalSearch, RandomSearch, RegularisedEvolution, Spent
 from polyarch.blackbox.base import drawn, mutated, neighbours
 from polyarch.errors import PolyarchError
-from polyarch.spaces.only import Only
+from polyarch.spaces.sub_spaces import Restricted
 from polyarch.testing.toy import Lines
 
 METHODS = (RandomSearch(), RegularisedEvolution(population=4, sample=2), LocalSearch(), LocalSearch(move="best"))
@@ -122,6 +122,6 @@ def test_bad_budgets():
 
 def test_nothing_to_search():
     space = Lines()
-    alone = Only(space, space.architecture([1, 0]))
+    alone = Restricted.to(space, space.architecture([1, 0]))
     with pytest.raises(PolyarchError, match="has one architecture; there is nothing to search"):
         RegularisedEvolution().search(alone, Rugged(), Budget(5), chance())

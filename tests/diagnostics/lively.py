@@ -20,7 +20,7 @@ def examples(count=50):
 def lively(space):
     """Running statistics of some architectures, and a head that prefers no class, so that all are named."""
     supernet, (x, _) = make_supernet(space, SHAPE, (0,)).train(), examples(64)
-    views = [Sparse(tuple(row)) for row in space.drawn_from().sample(30, torch.Generator().manual_seed(1)).tolist()]
+    views = [Sparse(tuple(row)) for row in space.random().sample(30, torch.Generator().manual_seed(1)).tolist()]
     for view in views:
         supernet(x[None], view)
     outputs = supernet.eval()(x[None], views[0])

@@ -153,7 +153,7 @@ STRONG = [Wiring(stages=2, nodes=3, channels=3, aggregation="sum"), NasBench201(
 
 @pytest.mark.parametrize("space", STRONG, ids=lambda space: space.name)
 def test_one_architecture_a_batch_moves_its_mean_more(space):
-    supernet, x, belief = make_supernet(space, SHAPE, (0,)), inputs(200), space.drawn_from()
+    supernet, x, belief = make_supernet(space, SHAPE, (0,)), inputs(200), space.random()
     with unchanged(supernet):
         found = {
             per: spread_of_means(supernet, x, belief, per=per, batch_size=16, batches=15)
@@ -188,7 +188,7 @@ def test_one_architecture_a_batch_moves_its_mean_more(space):
 def test_where_architectures_make_no_difference_both_are_equal(space, shape):
     supernet, x = make_supernet(space, shape, (0,)), inputs(100, shape.input)
     batch, instance = (
-        spread_of_means(supernet, x, space.drawn_from(), per=per, batch_size=10, batches=10)
+        spread_of_means(supernet, x, space.random(), per=per, batch_size=10, batches=10)
         for per in ("batch", "instance")
     )
     assert asdict(batch.overall) == pytest.approx(asdict(instance.overall), abs=1e-12)
@@ -234,7 +234,7 @@ def test_a_pass_that_fails_changes_nothing():
     space = Wiring(stages=1, nodes=2, channels=2)
     supernet = make_supernet(space, SHAPE, (0,))
     with unchanged(supernet), pytest.raises(RuntimeError):
-        spread_of_means(supernet, inputs(8, (2, 6, 6)), space.drawn_from(), per="batch", batch_size=4)
+        spread_of_means(supernet, inputs(8, (2, 6, 6)), space.random(), per="batch", batch_size=4)
 
 
 @pytest.mark.parametrize(
@@ -250,13 +250,13 @@ def test_too_little_is_refused(change, message):
     space = Wiring(stages=1, nodes=2, channels=2)
     settings = {"per": "batch", "batch_size": 4} | change
     with pytest.raises(PolyarchError, match=message):
-        spread_of_means(make_supernet(space, SHAPE, (0,)), inputs(8), space.drawn_from(), **settings)
+        spread_of_means(make_supernet(space, SHAPE, (0,)), inputs(8), space.random(), **settings)
 
 
 def test_supernets_that_do_not_fit_are_refused():
     space = Wiring(stages=1, nodes=2, channels=2)
     with pytest.raises(PolyarchError, match="holds 2 repeats; give that of one"):
-        spread_of_means(make_supernet(space, SHAPE, (0, 1)), inputs(8), space.drawn_from(), per="batch", batch_size=4)
+        spread_of_means(make_supernet(space, SHAPE, (0, 1)), inputs(8), space.random(), per="batch", batch_size=4)
     lines = make_supernet(Lines(), TaskShape((1,), 1), (0,))
     for per, message in (("instance", "'lines' run no batch of several"), ("batch", "no batch norm with running")):
         with pytest.raises(PolyarchError, match=message):

@@ -115,7 +115,7 @@ def test_members_are_let_go():
 def test_members_inside_a_supernet(settings):
     space = Wiring(stages=2, nodes=3, channels=2, aggregation="sum", **settings)
     supernet, (x, y) = lively(space), examples(30)
-    choices = space.drawn_from().sample(6, torch.Generator().manual_seed(0))
+    choices = space.random().sample(6, torch.Generator().manual_seed(0))
     with unchanged(supernet):
         found = combine_within(supernet, x, y, choices, batch_size=8)
     with torch.no_grad():

@@ -26,7 +26,7 @@ def test_both_are_those_of_plain_networks(space):
     """NAS-Bench-201's own rule is to evaluate by the batch; its running statistics are asked all the same."""
     x, y = examples(90)
     supernet = lively(space)
-    choices = space.drawn_from().sample(12, torch.Generator().manual_seed(2))
+    choices = space.random().sample(12, torch.Generator().manual_seed(2))
     found = compare_statistics(supernet, x, y, choices, batch_size=30)
     batches, targets = shuffled(x, y, 30, seed=0)
     for by, said in (("batch", found.batch), ("running", found.running)):
@@ -42,7 +42,7 @@ def test_both_are_those_of_plain_networks(space):
 @pytest.mark.parametrize("space", SPACES, ids=lambda space: space.name)
 def test_the_correlation_is_that_of_scipy(space):
     x, y = examples(90)
-    supernet, choices = lively(space), space.drawn_from().sample(25, torch.Generator().manual_seed(2))
+    supernet, choices = lively(space), space.random().sample(25, torch.Generator().manual_seed(2))
     found = compare_statistics(supernet, x, y, choices, batch_size=30, resamples=500)
     for name in ("accuracy", "log_likelihood"):
         pair = getattr(found.batch, name), getattr(found.running, name)
@@ -59,7 +59,7 @@ def test_the_correlation_is_that_of_scipy(space):
 @pytest.mark.parametrize("space", SPACES, ids=lambda space: space.name)
 def test_nothing_is_different_afterwards(space):
     x, y = examples(20)
-    supernet, choices = lively(space), space.drawn_from().sample(3, torch.Generator().manual_seed(2))
+    supernet, choices = lively(space), space.random().sample(3, torch.Generator().manual_seed(2))
     with unchanged(supernet):
         compare_statistics(supernet, x, y, choices, batch_size=10, resamples=10)
     with unchanged(supernet), pytest.raises(RuntimeError):
@@ -87,7 +87,7 @@ def test_batches_are_even_and_keep_inputs_with_their_targets():
 def test_refusals():
     space = SPACES[0]
     x, y = examples(8)
-    supernet, choices = make_supernet(space, SHAPE, (0,)), space.drawn_from().sample(3, torch.Generator())
+    supernet, choices = make_supernet(space, SHAPE, (0,)), space.random().sample(3, torch.Generator())
     for given, message in (
         ((x, y, choices[:, :5]), r"choices must be \[n, 12\] with n > 0"),
         ((x, y, choices[:0]), r"choices must be \[n, 12\] with n > 0"),

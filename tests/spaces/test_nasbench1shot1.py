@@ -7,10 +7,10 @@ from polyarch import PolyarchError
 from polyarch.data.task import TaskShape
 from polyarch.distributions.priors import uniform
 from polyarch.spaces.cost import expected_cost
+from polyarch.spaces.graph import certain
 from polyarch.spaces.nasbench1shot1 import NasBench1Shot1
 from polyarch.spaces.nasbench101 import OPERATIONS, Graph101
 from polyarch.spaces.nasbench201 import EXAMPLE as NASBENCH201_CELL
-from polyarch.spaces.only import certain
 from polyarch.spaces.relaxation import Relaxation
 from polyarch.spaces.supernets import member_name, sparse_selections
 from polyarch.spaces.views import Dense, PerExample, Soft, Sparse
@@ -482,7 +482,7 @@ def test_parameters_of_one_network():
 
 def test_pictures():
     space = NasBench1Shot1()
-    [graph] = space.graphs(certain(space, space.parse(CELL)))
+    [graph] = space.graphs(certain(space.decisions, space.parse(CELL)))
     assert [node.label for node in graph.nodes] == ["input", CONV3, CONV1, POOL, CONV3, "output"]
     edges = {(int(edge.source), int(edge.target)) for edge in graph.edges}
     assert edges == {(0, 1), (0, 2), (1, 2), (0, 3), (2, 3), (1, 4), (3, 4), (2, 5), (4, 5)}

@@ -83,7 +83,7 @@ def test_weights_of_their_own_need_a_list(settings):
 def test_given_wirings_are_the_list():
     space = Wiring(**SMALL, wirings="residual 2<-0|1<-0")
     assert space.members == (space.residual, space.parse("2<-0|1<-0"))
-    assert space.drawn_from().choices.tolist() == [list(member.choices) for member in space.members]
+    assert space.random().choices.tolist() == [list(member.choices) for member in space.members]
     own = Wiring(**SMALL, wirings="residual -|-", own_affine=True)
     assert own.supernet(SHAPE).table.shape == (1, 2, 12)
 

@@ -114,18 +114,18 @@ DROPPING = Wiring(stages=2, nodes=2, channels=2, wirings="residual", dropout=0.3
 
 
 def test_with_dropout_there_are_as_many_members_as_asked_for():
-    got = members_of(DROPPING, DROPPING.drawn_from(), 7, chance())
+    got = members_of(DROPPING, DROPPING.random(), 7, chance())
     assert got.choices.tolist() == [list(DROPPING.residual.choices)] * 7
     assert torch.allclose(got.weights, torch.full((7,), 1 / 7))
     assert len(set(got.seeds)) == 7
-    assert got.seeds != members_of(DROPPING, DROPPING.drawn_from(), 7, chance(1)).seeds
-    assert len(members_of(DROPPING, DROPPING.drawn_from(), None, chance()).weights) == 20
+    assert got.seeds != members_of(DROPPING, DROPPING.random(), 7, chance(1)).seeds
+    assert len(members_of(DROPPING, DROPPING.random(), None, chance()).weights) == 20
 
 
 def test_a_member_keeps_its_draw_of_dropout():
     """So that an attack's gradient is that of what is attacked, also where it is computed twice."""
     supernet = make_supernet(DROPPING, TaskShape((1, 6, 6), 3), (0,)).eval()
-    members = Within(supernet, members_of(DROPPING, DROPPING.drawn_from(), 3, chance()).choices)
+    members = Within(supernet, members_of(DROPPING, DROPPING.random(), 3, chance()).choices)
     x = torch.randn(4, 1, 6, 6, generator=chance(), dtype=torch.float64)
     with torch.no_grad():
         said = members(x)

@@ -32,7 +32,7 @@ def doctor(
     chosen.space.check(task.shape)
     chosen.method.check(chosen.space)
     estimate = dry_run(chosen.method, chosen.space, task, repeats)
-    listed = chosen.space.members if chosen.method.stays_listed else ()
+    drawn = chosen.space.random().architectures if chosen.method.draws_from_space else chosen.space.count()
     found: dict[str, Any] = {
         "versions": {
             "polyarch": __version__,
@@ -41,7 +41,7 @@ def doctor(
         },
         "devices": {"cpu": {"cores": os.cpu_count(), "threads": torch.get_num_threads(), "memory": _memory()}},
         "search": {
-            "architectures": len(listed) or chosen.space.count(),
+            "architectures": drawn,
             "train_examples": len(task.train),
             "parameters": estimate.parameters,
             "bytes": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 
 import torch
@@ -28,6 +29,16 @@ class Distribution(ABC):
     def exact(self) -> bool:
         """Whether `log_prob` and `kl` of architectures are known; else they raise, and `sample` is what is left."""
         return True
+
+    @property
+    def architectures(self) -> int:
+        """How many architectures can be drawn."""
+        return math.prod(len(d) for d in self.decisions)
+
+    def support(self) -> Tensor:
+        """Choices [architectures, decisions] of all that can be drawn; for belief without leading axes, over few."""
+        choices = torch.cartesian_prod(*(torch.arange(len(d)) for d in self.decisions))
+        return choices.reshape(-1, len(self.decisions))  # of one decision, torch drops the axis
 
     @abstractmethod
     def probs(self) -> dict[str, Tensor]:

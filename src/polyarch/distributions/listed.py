@@ -31,6 +31,16 @@ class Listed(Distribution):
             )
 
     @property
+    @override
+    def architectures(self) -> int:
+        return self.logits.shape[-1]
+
+    @override
+    def support(self) -> Tensor:
+        """The list."""
+        return self.choices
+
+    @property
     def log_weights(self) -> Tensor:
         """Log-probabilities [..., listed] of the list."""
         return self.logits.log_softmax(-1)

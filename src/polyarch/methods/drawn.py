@@ -36,7 +36,7 @@ COMPARED = 20
 class DrawnArchitectures(Method, ABC):
     """Draws architectures; a subclass says what the weights learn under them, and how they are trained."""
 
-    stays_listed: ClassVar[bool] = True
+    draws_from_space: ClassVar[bool] = True
 
     stopping: EarlyStopping = LAST
     """As for every method; the paper reports the last epoch."""
@@ -47,7 +47,7 @@ class DrawnArchitectures(Method, ABC):
 
     def check(self, space: Space) -> None:
         """Belief must be something that numbers between 0 and 1 can be turned into architectures by."""
-        if not isinstance(space.drawn_from(), Categorical | Listed):
+        if not isinstance(space.random(), Categorical | Listed):
             raise PolyarchError(f"{self.name} does not know how to draw from the space {space.name!r}")
 
     def takes_prior(self, space: Space) -> bool:
@@ -75,7 +75,7 @@ class DrawnArchitectures(Method, ABC):
         """Fresh weights; what the space draws from."""
         self.augment.check(problem.supernet.shape.input)
         problem.supernet.reset_parameters([s["init"] for s in streams])
-        source, device = problem.space.drawn_from(), problem.device
+        source, device = problem.space.random(), problem.device
         held = {"choices": source.choices} if isinstance(source, Listed) else {}
         assert isinstance(source, Categorical | Listed)
         belief = {
@@ -96,8 +96,10 @@ class DrawnArchitectures(Method, ABC):
         """Architectures of every example, from numbers [repeats, examples, decisions]."""
         # An only one is known to the host, and sums of what it reads are quickest; but not on a CUDA device, where
         # kernels move less memory, nor with weights of its own, whose place the host would have to read.
-        if len(problem.space.members) == 1 and not problem.space.only_listed and not uniform.is_cuda:
-            return Sparse(problem.space.members[0].choices)
+        only = "choices" in state.belief and state.belief["choices"].shape[1] == 1
+        if only and not problem.space.listed_only and not uniform.is_cuda:
+            [choices] = problem.space.random().support().tolist()
+            return Sparse(tuple(choices))
         return PerExample(self.chosen(state, uniform))
 
     def chosen(self, state: State, uniform: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
 from polyarch.settings import NonNegative, Positive, Share
 from polyarch.spaces.base import Space
-from polyarch.spaces.only import Only
+from polyarch.spaces.sub_spaces import Restricted
 from polyarch.spaces.views import Sparse
 from polyarch.streams import Streams
 from polyarch.training.augment import Augment
@@ -32,7 +32,7 @@ class Standalone(Method):
     """Trains the network of one architecture: belief is a point mass."""
 
     name: ClassVar[str] = "standalone"
-    stays_listed: ClassVar[bool] = True
+    draws_from_space: ClassVar[bool] = True
 
     architecture: str = ""
     """The architecture's text; `polyarch train` fills it in."""
@@ -63,7 +63,7 @@ class Standalone(Method):
     def stages(self, space: Space) -> tuple[Stage, ...]:
         """One, in the space of that architecture alone."""
         form = space.evaluated() if self.network == "evaluation" else space
-        return (Stage(Only(form, form.parse(self.architecture)), self.epochs),)
+        return (Stage(Restricted.to(form, form.parse(self.architecture)), self.epochs),)
 
     @override
     def draw(self, problem: Problem, streams: Streams) -> dict[str, Any]:

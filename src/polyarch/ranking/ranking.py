@@ -165,13 +165,11 @@ def draw(space: Space, count: int, seed: int, belief: Distribution | None = None
         space: what they are of.
         count: how many.
         seed: of the draw.
-        belief: what to draw from; by default every architecture is as likely as every other.
+        belief: what to draw from; by default what the space draws from.
     """
-    from polyarch.distributions.priors import uniform
-
     at_least("sample", count, 1)
-    source, generator = belief or uniform(space.decisions), Streams(seed)["architecture"]
-    wanted = min(count, math.prod(len(decision) for decision in space.decisions))
+    source, generator = belief or space.random(), Streams(seed)["architecture"]
+    wanted = min(count, source.architectures)
     found: dict[tuple[int, ...], None] = {}
     for _ in range(_PATIENCE * math.ceil(count / _AT_ONCE)):
         found |= dict.fromkeys(tuple(row) for row in source.sample(_AT_ONCE, generator).tolist())

@@ -11,8 +11,7 @@ from polyarch.distributions.priors import uniform
 from polyarch.plotting import Array
 from polyarch.runs.run import Run
 from polyarch.spaces.base import Space, relaxation_of
-from polyarch.spaces.graph import Graph
-from polyarch.spaces.only import certain
+from polyarch.spaces.graph import Graph, certain
 from polyarch.spaces.relaxation import SimplexPerDecision
 from polyarch.spaces.supernets import sparse_selections
 from polyarch.streams import Streams
@@ -70,7 +69,7 @@ def selected(run: Run) -> dict[str, list[int]]:
 
 def graphs(run: Run) -> list[Graph]:
     """Pictures of the selected architecture and, where belief was open, of belief."""
-    chosen = run.space.graphs(certain(run.space, run.architecture))
+    chosen = run.space.graphs(certain(run.space.decisions, run.architecture))
     found = [replace(graph, title=f"{graph.title}, selected") for graph in chosen]
     if not is_point(run):
         found += [replace(graph, title=f"{graph.title}, belief") for graph in run.space.graphs(_frequencies(run))]

@@ -89,7 +89,7 @@ def _over(model: Callable[[Tensor], Tensor], x: Tensor, device: torch.device) ->
 
 def _mixtures(run: Run, architecture: Architecture, ensemble: Ensemble | None) -> Iterator[tuple[str, Ensemble]]:
     """The mixtures that a run is judged by; one after the other, since each may be large."""
-    alone = run.space.count() == 1 or len(run.space.members) == 1
+    alone = run.space.random().architectures == 1
     if run.space.nested or run.space.has_dropout or not alone:
         yield "ensemble", ensemble or run.ensemble(architecture)
     if run.space.nested:

@@ -30,7 +30,7 @@ from polyarch.runs.saving import newest_whole, save, under
 from polyarch.runs.table_truth import open_table_truth, table_truth_of
 from polyarch.settings import dotted, plain
 from polyarch.spaces.base import Space
-from polyarch.spaces.only import Only
+from polyarch.spaces.sub_spaces import Listed, Restricted
 from polyarch.streams import Streams
 from polyarch.training.loop import Diverged, Loop, Progress
 
@@ -71,10 +71,11 @@ def search(
         raise PolyarchError(f"seed must be 0 or more, not {seed}")
     space.check(task.shape)
     method.check(space)
-    if space.only_listed and not method.stays_listed:
+    if space.listed_only and not method.draws_from_space:
+        way_out = "search the whole space" if isinstance(space, Listed) else "leave own_aggregation and own_affine out"
         raise PolyarchError(
             f"{configs.describe_method(method)['name']} draws architectures of its own, and this space has networks "
-            "for listed ones alone; leave own_aggregation and own_affine out, or use stochastic-architectures"
+            f"for listed ones alone; {way_out}, or use stochastic-architectures"
         )
     table, column = open_table_truth(callbacks, space)
     config = Config(
@@ -207,9 +208,9 @@ def _inherited(config: Config) -> State:
     """One network of another run, as the state that training it alone starts from."""
     run = open_run(config.weights_from)
     space = config.make_method().stages(config.make_space())[0].space
-    if not isinstance(space, Only):
+    if not isinstance(space, Restricted) or space.count() > 1:
         raise PolyarchError("only training one network starts from inherited weights; leave weights_from out")
-    [network] = run.networks([run.space.parse(space.chosen.text)])
+    [network] = run.networks([run.space.parse(space.format([0] * len(space.decisions)))])
     tensors = {name: value.unsqueeze(0) for name, value in network.state_dict(prefix="network.").items()}
     return State(weights=tensors, buffers=tensors, belief={})
 

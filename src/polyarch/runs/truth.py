@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import statistics
@@ -14,7 +13,6 @@ import torch
 from torch import Tensor
 
 from polyarch.architecture import Architecture
-from polyarch.distributions.priors import uniform
 from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Space
 from polyarch.tables.columns import abridged
@@ -84,10 +82,10 @@ class Truth:
 
     @cached_property
     def _baselines(self) -> dict[str, Any]:
-        whole = self._space.count() <= ENUMERATED
+        drawn = self._space.random()
+        whole = drawn.architectures <= ENUMERATED
         if whole:
-            every = itertools.product(*(range(len(d)) for d in self._space.decisions))
-            keys = [self._space.key(self._space.architecture(choices)) for choices in every]
+            keys = [self._space.key(architecture) for architecture in self._space.decode(drawn.support())]
         else:
             keys = _random_keys(self._space)
         known = [self._numbers[key] for key in keys if key in self._numbers]
@@ -123,5 +121,5 @@ def _usual_column(table: Table) -> str:
 
 
 def _random_keys(space: Space) -> list[str]:
-    drawn = uniform(space.decisions).sample(DRAWN, torch.Generator().manual_seed(0))
+    drawn = space.random().sample(DRAWN, torch.Generator().manual_seed(0))
     return [space.key(architecture) for architecture in space.decode(drawn)]

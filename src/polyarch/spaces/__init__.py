@@ -9,6 +9,7 @@ from polyarch.spaces.fourier import Fourier
 from polyarch.spaces.module import ModuleSpace
 from polyarch.spaces.nasbench1shot1 import NasBench1Shot1
 from polyarch.spaces.nasbench201 import NasBench201
+from polyarch.spaces.sub_spaces import Listed, Restricted
 from polyarch.spaces.views import All, Dense, PerExample, Soft, Sparse, SparsePerRepeat, View
 from polyarch.spaces.wiring import Wiring
 
@@ -19,11 +20,13 @@ __all__ = [
     "Darts",
     "Dense",
     "Fourier",
+    "Listed",
     "ModuleSpace",
     "NasBench1Shot1",
     "NasBench201",
     "PerExample",
     "ResidualDepth",
+    "Restricted",
     "Soft",
     "Space",
     "Sparse",

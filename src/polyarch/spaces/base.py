@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
 from polyarch.distributions.base import Distribution
+from polyarch.distributions.priors import uniform
 from polyarch.errors import PolyarchError, unknown
 from polyarch.settings import check, plain
 from polyarch.spaces.cost import Cost, CostTable, cost_of
@@ -29,12 +30,12 @@ class Supernet(nn.Module, ABC):
     batched computation, and nothing else in the library needs to know.
     """
 
-    views: ClassVar[frozenset[type]]
+    views: frozenset[type]
     """The views that `forward` takes: `Sparse` and `Dense` at least."""
-    shares_statistics: ClassVar[bool] = False
+    shares_statistics: bool = False
     """Whether batch norm's running statistics are those of many architectures, so that a network that is taken out
     needs its own (`training.calibration.recalibrate`)."""
-    folds: ClassVar[bool] = False
+    folds: bool = False
     """Whether repeats with an architecture of their own run in one pass, each in about the time that it would take."""
     repeats: int
     space: Space
@@ -160,26 +161,19 @@ class Space(ABC):
             )
         return uniform.argsort(-1).transpose(1, 2)
 
-    @property
-    def members(self) -> tuple[Architecture, ...]:
-        """What random architectures are drawn from, where that is a list; empty where it is not."""
-        return ()
+    def random(self) -> Distribution:
+        """What random architectures are drawn from where nothing is believed yet; by default every one is as likely."""
+        return uniform(self.decisions)
 
     @property
-    def only_listed(self) -> bool:
-        """Whether networks exist for `members` alone, because each has weights of its own."""
+    def listed_only(self) -> bool:
+        """Whether there are networks for what `random` draws alone, so that no other architecture may be run."""
         return False
 
     @property
     def has_dropout(self) -> bool:
         """Whether its networks have dropout that predictions draw as well, so that every pass is another member."""
         return False
-
-    def drawn_from(self) -> Distribution:
-        """What random architectures are drawn from where nothing is believed yet; by default every one is as likely."""
-        from polyarch.distributions.priors import uniform
-
-        return uniform(self.decisions)
 
     def format(self, choices: Sequence[int]) -> str:
         """The text of an architecture; `parse` reads it back."""

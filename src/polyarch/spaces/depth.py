@@ -162,7 +162,7 @@ def _conv_network(space: ResidualDepth, depth: int, shape: TaskShape, factory: L
 class DepthSupernet(Supernet):
     """Weights of all depths, under the plain network's names; the head answers for all of them in one batched call."""
 
-    views: ClassVar[frozenset[type]] = frozenset({Sparse, Dense, PerExample, All})
+    views: frozenset[type] = frozenset({Sparse, Dense, PerExample, All})
     space: ResidualDepth
 
     def __init__(self, space: ResidualDepth, shape: TaskShape, repeats: int) -> None:

@@ -118,7 +118,7 @@ class Features(nn.Module):
 class FourierSupernet(Supernet):
     """Weights of all features; the network of degree d uses those up to degree d."""
 
-    views: ClassVar[frozenset[type]] = frozenset({Sparse, Dense, PerExample, Soft, All})
+    views: frozenset[type] = frozenset({Sparse, Dense, PerExample, Soft, All})
     space: Fourier
 
     def __init__(self, space: Fourier, shape: TaskShape, repeats: int) -> None:

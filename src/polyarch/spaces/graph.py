@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from polyarch.architecture import Architecture, Decision
 
 
 @dataclass(frozen=True)
@@ -45,3 +48,9 @@ class Graph:
                     alive.add(node.name)
                     longest[node.name] = max(longest[node.name], longest[edge.source] + 1)
         return longest[self.nodes[-1].name]
+
+
+def certain(decisions: Sequence[Decision], architecture: Architecture) -> dict[str, list[float]]:
+    """Probabilities that leave one architecture, as a picture of it takes them."""
+    pairs = zip(decisions, architecture.choices, strict=True)
+    return {d.name: [float(option == chosen) for option in range(len(d))] for d, chosen in pairs}

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -132,9 +131,9 @@ def _member_state(supernet: Folded | Looped, architecture: Architecture, repeat:
 class Folded(Supernet):
     """A network built with `BatchedLayers`: repeats are folded into channels and run in one pass."""
 
-    views: ClassVar[frozenset[type]] = VIEWS
-    shares_statistics: ClassVar[bool] = True
-    folds: ClassVar[bool] = True
+    views: frozenset[type] = VIEWS
+    shares_statistics = True
+    folds = True
 
     def __init__(self, space: Space, shape: TaskShape, repeats: int, network: nn.Module) -> None:
         """Takes the network over; `reset_parameters` draws its weights."""
@@ -170,8 +169,8 @@ class Folded(Supernet):
 class Looped(Supernet):
     """Any module, with its weights stacked over repeats and run for one repeat after another."""
 
-    views: ClassVar[frozenset[type]] = VIEWS
-    shares_statistics: ClassVar[bool] = True
+    views: frozenset[type] = VIEWS
+    shares_statistics = True
 
     def __init__(self, space: Space, shape: TaskShape, repeats: int, make: Callable[[], nn.Module]) -> None:
         """Makes room for the weights; `reset_parameters` draws them.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -189,7 +189,7 @@ class Wired(nn.Module):
 class WiringSupernet(Supernet):
     """One set of modules for all wirings, repeats folded into channels."""
 
-    views: ClassVar[frozenset[type]] = frozenset({Sparse, Dense, PerExample})
+    views: frozenset[type] = frozenset({Sparse, Dense, PerExample})
     # Batch-norm statistics are of many wirings too, but networks are used with them, as the paper does: how well that
     # goes is what tells instance-wise from batch-wise training.
     table: Tensor

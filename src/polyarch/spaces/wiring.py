@@ -142,7 +142,7 @@ class Wiring(Space):
 
     @property
     @override
-    def only_listed(self) -> bool:
+    def listed_only(self) -> bool:
         return self.has_own
 
     @property
@@ -155,7 +155,8 @@ class Wiring(Space):
         """The residual network: values 0, 2, 4, ... are what blocks of two nodes have added up."""
         return self.architecture([int(row % 2 == 0 and value % 2 == 0) for _, row, value in self.links])
 
-    def drawn_from(self) -> Distribution:
+    @override
+    def random(self) -> Distribution:
         """The list, all of it as likely; without one, every link by its probability."""
         if self.members:
             choices = torch.tensor([member.choices for member in self.members])

@@ -38,7 +38,7 @@ def check_space(space: Space, shape: TaskShape, *, architectures: int = 8, batch
     space.check(shape)
 
     generator = torch.Generator().manual_seed(0)
-    sampled = uniform(space.decisions).sample(architectures, generator)
+    sampled = space.random().sample(architectures, generator)
     for architecture, choices in zip(space.decode(sampled), sampled.tolist(), strict=True):
         assert architecture.choices == tuple(choices), "decode must keep the choices"
         assert space.parse(str(architecture)) == architecture, "parse must read what format writes"
@@ -46,11 +46,14 @@ def check_space(space: Space, shape: TaskShape, *, architectures: int = 8, batch
     if space.relaxation is not None:
         check_relaxation(space.relaxation, space, sampled)
     check_pictures(space)
+    drawn = space.random()
+    assert drawn.decisions == space.decisions, "random must be about the space's decisions"
+    assert drawn.architectures <= space.count(), "random must draw architectures of the space"
 
     x = torch.randn(2, batch, *shape.input, generator=generator, dtype=torch.float64)
     both = make_supernet(space, shape, seeds=(0, 1))
     assert {Sparse, Dense} <= both.views, "a supernet must run under Sparse and Dense"
-    assert (Soft in both.views) == (space.relaxation is not None), "what runs under Soft must have a relaxation"
+    assert Soft in both.views or space.relaxation is None, "what has a relaxation must run under Soft"
     for value in (*both.parameters(), *both.buffers()):
         assert value.shape[0] == 2, "every parameter and buffer needs a leading axis of repeats"
     _move_statistics(both, x, sampled)

@@ -66,7 +66,7 @@ class Line(nn.Module):
 class LinesSupernet(Supernet):
     """All lines share the offset."""
 
-    views: ClassVar[frozenset[type]] = frozenset({Sparse, Dense})
+    views: frozenset[type] = frozenset({Sparse, Dense})
 
     def __init__(self, space: Lines, shape: TaskShape, repeats: int) -> None:
         """One offset per repeat."""

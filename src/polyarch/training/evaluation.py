@@ -8,7 +8,7 @@ from torch import Tensor
 from polyarch.architecture import Architecture
 from polyarch.core import Problem
 from polyarch.spaces.base import Space
-from polyarch.spaces.only import certain
+from polyarch.spaces.graph import certain
 from polyarch.spaces.views import Dense, Soft, Sparse, SparsePerRepeat
 
 
@@ -57,7 +57,7 @@ def collapse(space: Space, architecture: Architecture) -> dict[str, float]:
     Its first cell's `cell_depth`, the `skip_share` of its operations, and whether that is more than the space bears
     (`collapsed`, 1 or 0).
     """
-    cell = space.graphs(certain(space, architecture))[0]
+    cell = space.graphs(certain(space.decisions, architecture))[0]
     operations = [edge.label for edge in cell.edges if edge.label]
     found = {"cell_depth": float(cell.depth())}
     if operations:

@@ -50,7 +50,7 @@ def members_of(space: Space, belief: Distribution, count: int | None, generator:
         at_least("members", count, 1)
         seeds = torch.randint(2**62, (count,), generator=generator)
         return Members(belief.sample(count, generator), torch.full((count,), 1 / count), tuple(seeds.tolist()))
-    there_are = belief.choices.shape[-2] if isinstance(belief, Listed) else space.count()
+    there_are = belief.architectures
     if count is not None:
         at_least("members", count, 1)
         if count > there_are:
@@ -62,13 +62,12 @@ def members_of(space: Space, belief: Distribution, count: int | None, generator:
         return of_list(belief, count, generator)
     if count < there_are or not belief.exact:
         return drawn(belief, count, generator)
-    return every(space, belief)
+    return every(belief)
 
 
-def every(space: Space, belief: Distribution) -> Members:
-    """All architectures of a space, by their probability."""
-    choices = torch.cartesian_prod(*(torch.arange(len(d)) for d in space.decisions))
-    choices = choices.reshape(-1, len(space.decisions))  # of one decision, torch drops the axis
+def every(belief: Distribution) -> Members:
+    """All architectures, by their probability."""
+    choices = belief.support()
     return Members(choices, belief.log_prob(choices).exp())
 
 
