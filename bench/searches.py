@@ -17,11 +17,11 @@ import time
 from pathlib import Path
 
 import torch
-from polyarch.methods.sharing import collapse
 
 import polyarch as pa
 from polyarch.catalogue import find
 from polyarch.distributions import uniform
+from polyarch.spaces.cells import collapse
 
 SPACE = pa.spaces.NasBench201(channels=8, cells=1)
 METHODS = (

@@ -1,6 +1,5 @@
-from polyarch.methods.sharing import collapse
-
 from polyarch.spaces import Darts, NasBench201
+from polyarch.spaces.cells import collapse
 from polyarch.spaces.graph import Edge, Graph, Node
 
 CELLS, DARTS = NasBench201(), Darts()

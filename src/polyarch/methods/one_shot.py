@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -76,7 +76,7 @@ class OneShot(Method):
     def check(self, space: Space) -> None:
         """Fairness needs paths that use every option once."""
         if self.sampling == "fair":
-            space.fair_paths(torch.zeros(1, *_shape(space)))
+            fair_paths(space, torch.zeros(1, *_shape(space)))
 
     def takes_prior(self, space: Space) -> bool:
         """It is what paths are drawn from, unless all options get their turn."""
@@ -141,7 +141,7 @@ class OneShot(Method):
     def _paths(self, problem: Problem, state: State, feed: Feed) -> Tensor:
         """Choices [repeats, paths, decisions]."""
         if self.sampling == "fair":
-            return problem.space.fair_paths(feed.draws["uniform"])
+            return fair_paths(problem.space, feed.draws["uniform"])
         return (state.belief["logits"].unsqueeze(1) + feed.draws["gumbel"]).argmax(-1)
 
     def _along(self, problem: Problem, state: State, feed: Feed, batch: Batch, choices: Tensor) -> Tensor:
@@ -168,6 +168,34 @@ class OneShot(Method):
     def preferred(self, problem: Problem, state: State) -> Tensor:
         """Of a few architectures of the prior, the one that fits validation data best with the shared weights."""
         return best_architecture(problem, problem.prior.sample(COMPARED, torch.Generator().manual_seed(1)))
+
+
+@runtime_checkable
+class HasFairPaths(Protocol):
+    """A space that has fair paths of its own."""
+
+    def fair_paths(self, uniform: Tensor) -> Tensor:
+        """See the function."""
+
+
+def fair_paths(space: Space, uniform: Tensor) -> Tensor:
+    """Architectures that together use every option exactly once (FairNAS): of every decision, or as a space has it.
+
+    Args:
+        space: whose architectures they are.
+        uniform: random numbers [n, decisions, longest], of which each decision's order is made.
+
+    Returns:
+        Choices [n, options, decisions].
+    """
+    if isinstance(space, HasFairPaths):
+        return space.fair_paths(uniform)
+    if len({len(decision) for decision in space.decisions}) > 1:
+        raise PolyarchError(
+            f"fair paths use every option once, and the decisions of the space {space.name!r} have different "
+            "numbers of options; use single-path or multipath"
+        )
+    return uniform.argsort(-1).transpose(1, 2)
 
 
 def _shape(space: Space) -> tuple[int, int]:

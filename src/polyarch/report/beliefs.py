@@ -11,7 +11,7 @@ from polyarch.distributions.priors import uniform
 from polyarch.plotting import Array
 from polyarch.runs.run import Run
 from polyarch.spaces.base import Space, relaxation_of
-from polyarch.spaces.graph import Graph, certain
+from polyarch.spaces.graph import Graph, certain, pictures
 from polyarch.spaces.relaxation import SimplexPerDecision
 from polyarch.spaces.supernets import sparse_selections
 from polyarch.streams import Streams
@@ -69,10 +69,10 @@ def selected(run: Run) -> dict[str, list[int]]:
 
 def graphs(run: Run) -> list[Graph]:
     """Pictures of the selected architecture and, where belief was open, of belief."""
-    chosen = run.space.graphs(certain(run.space.decisions, run.architecture))
+    chosen = pictures(run.space, certain(run.space.decisions, run.architecture))
     found = [replace(graph, title=f"{graph.title}, selected") for graph in chosen]
     if not is_point(run):
-        found += [replace(graph, title=f"{graph.title}, belief") for graph in run.space.graphs(_frequencies(run))]
+        found += [replace(graph, title=f"{graph.title}, belief") for graph in pictures(run.space, _frequencies(run))]
     return found
 
 

@@ -14,6 +14,7 @@ from polyarch.report import formatting, time_figures
 from polyarch.report.report_data import ReportData
 from polyarch.report.time_figures import Line, Panel
 from polyarch.report.trajectory import Trajectory
+from polyarch.spaces.cells import cells_of
 from polyarch.tables.columns import better_of
 
 METRICS = {"accuracy": "accuracy", "squared_error": "squared error", "log_likelihood": "log-likelihood, nats"}
@@ -71,8 +72,9 @@ def _watched(report: ReportData) -> list[Panel]:
     parts = [part for part in ("train", "select", "step", "watch") if part in values]
     homes = {name: part for name in WATCHED for part in parts if name in values[part]}
     panels = [replace(WATCHED[name], lines=[Line(part, name, colour=BLUE)]) for name, part in homes.items()]
-    if "skip_share" in homes and report.run.space.most_skips < 1:
-        panels[0] = replace(panels[0], levels=[(report.run.space.most_skips, "collapse above")])
+    cells = cells_of(report.run.space)
+    if "skip_share" in homes and cells is not None and cells.most_skips < 1:
+        panels[0] = replace(panels[0], levels=[(cells.most_skips, "collapse above")])
     return panels
 
 

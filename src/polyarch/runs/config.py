@@ -79,7 +79,7 @@ class Config:
     def make_space(self) -> Space:
         """The space, checked against the decisions it had when the run began."""
         space: Space = _made("space", self.space)
-        if space.signature() != self.space["signature"]:
+        if signature(space) != self.space["signature"]:
             raise PolyarchError(
                 f"space {self.space['name']!r} no longer has the decisions that this run was made with; "
                 "use the version of its code that wrote the run"
@@ -118,8 +118,13 @@ def describe_space(space: Space) -> dict[str, Any]:
     return {
         "name": catalogue.name_of("space", type(space), space.settings()),
         "settings": space.settings(),
-        "signature": space.signature(),
+        "signature": signature(space),
     }
+
+
+def signature(space: Space) -> dict[str, list[str]]:
+    """Names of all decisions and options; a run keeps it and refuses a space that no longer agrees."""
+    return {d.name: list(d.options) for d in space.decisions}
 
 
 def describe_method(method: Method) -> dict[str, Any]:

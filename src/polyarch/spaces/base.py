@@ -16,8 +16,7 @@ from polyarch.distributions.base import Distribution
 from polyarch.distributions.priors import uniform
 from polyarch.errors import PolyarchError, unknown
 from polyarch.settings import check, plain
-from polyarch.spaces.cost import Cost, CostTable, cost_of
-from polyarch.spaces.graph import Edge, Graph, Node
+from polyarch.spaces.cost import Cost, cost_of
 from polyarch.spaces.layers import ResetsParameters
 from polyarch.spaces.relaxation import Relaxation
 from polyarch.spaces.views import Dense, SparsePerRepeat, View
@@ -116,10 +115,6 @@ class Space(ABC):
     name: ClassVar[str]
     nested: ClassVar[bool] = False
     """Whether it is one decision whose options contain each other, so that `All` answers for every one in one pass."""
-    has_cells: ClassVar[bool] = False
-    """Whether `graphs` are cells that a network repeats, so that their depth and their skips tell something."""
-    most_skips: ClassVar[float] = 1.0
-    """The share of skips among a cell's operations above which a search is said to have collapsed."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -144,22 +139,6 @@ class Space(ABC):
 
     def check(self, shape: TaskShape) -> None:
         """Raises when the space has no networks for such inputs."""
-
-    def fair_paths(self, uniform: Tensor) -> Tensor:
-        """Architectures that together use every option of every decision exactly once (FairNAS).
-
-        Args:
-            uniform: random numbers [n, decisions, longest], of which each decision's order is made.
-
-        Returns:
-            Choices [n, options, decisions].
-        """
-        if len({len(decision) for decision in self.decisions}) > 1:
-            raise PolyarchError(
-                f"fair paths use every option once, and the decisions of the space {self.name!r} have different "
-                "numbers of options; use single-path or multipath"
-            )
-        return uniform.argsort(-1).transpose(1, 2)
 
     def random(self) -> Distribution:
         """What random architectures are drawn from where nothing is believed yet; by default every one is as likely."""
@@ -224,17 +203,6 @@ class Space(ABC):
             module = self.evaluated().build(architecture, shape)
         return cost_of(module, shape.input)
 
-    def cost_table(self, shape: TaskShape) -> CostTable:
-        """What every option adds to the cost; by default measured on architectures that differ in one decision."""
-        choices = [0] * len(self.decisions)
-        base = self.cost(self.architecture(choices), shape)
-        options = {}
-        for k, decision in enumerate(self.decisions):
-            others = [[*choices[:k], option, *choices[k + 1 :]] for option in range(len(decision))]
-            costs = [self.cost(self.architecture(other), shape) for other in others]
-            options[decision.name] = [Cost(c.parameters - base.parameters, c.macs - base.macs) for c in costs]
-        return CostTable(base, options)
-
     def canonical(self, architecture: Architecture) -> str:
         """A text that is the same for architectures that are the same network, differently written."""
         return architecture.text
@@ -243,27 +211,9 @@ class Space(ABC):
         """What names an architecture in a table of ground truth; its text, unless a benchmark has another name."""
         return architecture.text
 
-    def graphs(self, probs: Mapping[str, Sequence[float]]) -> tuple[Graph, ...]:
-        """Pictures of belief, given the probabilities of every decision's options; one-hot for one architecture.
-
-        By default a chain of the decisions, with an edge an option.
-        """
-        labels = ["input", *(d.name for d in self.decisions)]
-        edges = [
-            Edge(str(k), str(k + 1), option, float(probability))
-            for k, decision in enumerate(self.decisions)
-            for option, probability in zip(decision.options, probs[decision.name], strict=True)
-            if probability > 0
-        ]
-        return (Graph(self.name, tuple(Node(str(k), label) for k, label in enumerate(labels)), tuple(edges)),)
-
     def settings(self) -> dict[str, Any]:
         """The fields as a plain dictionary."""
         return dict(plain(self))
-
-    def signature(self) -> dict[str, list[str]]:
-        """Names of all decisions and options; a run keeps it and refuses a space that no longer agrees."""
-        return {d.name: list(d.options) for d in self.decisions}
 
 
 def relaxation_of(space: Space) -> Relaxation:

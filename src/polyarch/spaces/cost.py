@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -89,6 +89,28 @@ class ExpectedCost:
     macs: Tensor
 
 
+@runtime_checkable
+class TabulatesCosts(Protocol):
+    """A space that knows what each of its options costs."""
+
+    def cost_table(self, shape: TaskShape) -> CostTable:
+        """What every option adds to the cost."""
+
+
+def cost_table(space: Space, shape: TaskShape) -> CostTable:
+    """What every option adds to the cost: the space's own table, or measured where one decision differs."""
+    if isinstance(space, TabulatesCosts):
+        return space.cost_table(shape)
+    choices = [0] * len(space.decisions)
+    base = space.cost(space.architecture(choices), shape)
+    options = {}
+    for k, decision in enumerate(space.decisions):
+        others = [[*choices[:k], option, *choices[k + 1 :]] for option in range(len(decision))]
+        costs = [space.cost(space.architecture(other), shape) for other in others]
+        options[decision.name] = [Cost(c.parameters - base.parameters, c.macs - base.macs) for c in costs]
+    return CostTable(base, options)
+
+
 def expected_cost(space: Space, belief: Distribution, shape: TaskShape) -> ExpectedCost:
     """The cost that belief expects: exact, since decisions are independent and every option adds its own."""
     if not belief.exact:
@@ -96,7 +118,7 @@ def expected_cost(space: Space, belief: Distribution, shape: TaskShape) -> Expec
             f"architectures of {space.name!r} are read out of this belief, so their cost has no expectation in closed "
             "form; sample architectures and average space.cost"
         )
-    table = space.cost_table(shape)
+    table = cost_table(space, shape)
     relaxation = space.relaxation or SimplexPerDecision(space.decisions)
     used = relaxation.usage(belief.probs())
 

@@ -25,7 +25,7 @@ from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError, unknown
 from polyarch.settings import at_least, positive
-from polyarch.spaces.base import Space
+from polyarch.spaces.cells import CellSpace
 from polyarch.spaces.choice import Choice, Dropout, DropPath, total
 from polyarch.spaces.cost import CostTable, choice_costs
 from polyarch.spaces.darts_operations import (
@@ -36,7 +36,7 @@ from polyarch.spaces.darts_operations import (
     operation,
     relu_conv_norm,
 )
-from polyarch.spaces.graph import Edge, Graph, Node
+from polyarch.spaces.graph import Edge, Graph, Node, Probabilities
 from polyarch.spaces.layer_factories import BatchedLayers, LayerFactory, PlainLayers
 from polyarch.spaces.relaxation import Relaxation
 from polyarch.spaces.supernets import Folded, chosen_module, sparse_selections
@@ -60,11 +60,10 @@ EXAMPLE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Darts(Space):
+class Darts(CellSpace):
     """Pairs of input and operation in two cells; texts are the community's `Genotype(...)`."""
 
     name: ClassVar[str] = "darts"
-    has_cells: ClassVar[bool] = True
     most_skips: ClassVar[float] = 3 / 8
 
     channels: int = 16
@@ -120,7 +119,7 @@ class Darts(Space):
     def fair_paths(self, uniform: Tensor) -> Tensor:
         """Every operation but `none` once on each edge of one drawn topology: each node's two inputs differ.
 
-        See `Space.fair_paths`; choices [n, operations, decisions].
+        See `methods.one_shot.fair_paths`; choices [n, operations, decisions].
         """
         found: list[Tensor] = []
         for _ in CELLS:
@@ -172,8 +171,8 @@ class Darts(Space):
             return module
         return nn.Sequential(OrderedDict(operation=module, drop=DropPath(spot.drop_path)))
 
-    @override
     def cost_table(self, shape: TaskShape) -> CostTable:
+        """See `TabulatesCosts`."""
         space = self.evaluated()
         style = space._style(PlainLayers())
         return choice_costs(
@@ -231,7 +230,8 @@ class Darts(Space):
         choices = architecture.choices
         return self.format([c for k in range(0, len(choices), SLOTS) for c in sorted(choices[k : k + SLOTS])])
 
-    def graphs(self, probs: Mapping[str, Sequence[float]]) -> tuple[Graph, ...]:
+    @override
+    def graphs(self, probs: Probabilities) -> tuple[Graph, ...]:
         """The two cells; an operation is as probable as it is that one slot at least takes it."""
         rows = {name: torch.tensor(list(row), dtype=torch.float64) for name, row in probs.items()}
         used = dict(zip((d.name for d in self.relaxation.simplices), self.relaxation.usage(rows), strict=True))

@@ -1,11 +1,16 @@
-"""A picture of what is chosen, before it is drawn: named nodes, and edges with what runs on them."""
+"""A picture of what is chosen, before it is drawn: named nodes, and edges with what runs on them.
+
+A space that has pictures of its own has a method `graphs` (`Pictured`); others are shown as a chain of decisions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from polyarch.architecture import Architecture, Decision
+from polyarch.spaces.base import Space
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,32 @@ class Graph:
                     alive.add(node.name)
                     longest[node.name] = max(longest[node.name], longest[edge.source] + 1)
         return longest[self.nodes[-1].name]
+
+
+Probabilities = Mapping[str, Sequence[float]]
+"""Of every decision's options, by the decision's name; one-hot for one architecture."""
+
+
+@runtime_checkable
+class Pictured(Protocol):
+    """A space that has pictures of its own."""
+
+    def graphs(self, probs: Probabilities) -> tuple[Graph, ...]:
+        """Pictures of belief."""
+
+
+def pictures(space: Space, probs: Probabilities) -> tuple[Graph, ...]:
+    """Pictures of belief about a space: its own, or a chain of the decisions, with one edge per option."""
+    if isinstance(space, Pictured):
+        return space.graphs(probs)
+    labels = ["input", *(d.name for d in space.decisions)]
+    edges = [
+        Edge(str(k), str(k + 1), option, float(probability))
+        for k, decision in enumerate(space.decisions)
+        for option, probability in zip(decision.options, probs[decision.name], strict=True)
+        if probability > 0
+    ]
+    return (Graph(space.name, tuple(Node(str(k), label) for k, label in enumerate(labels)), tuple(edges)),)
 
 
 def certain(decisions: Sequence[Decision], architecture: Architecture) -> dict[str, list[float]]:

@@ -117,7 +117,6 @@ class ModuleSpace(Space):
         with _apart():
             return cost_of(self.build(architecture, shape), shape.input)
 
-    @override
     def cost_table(self, shape: TaskShape) -> CostTable:
         """In memory, like `cost`."""
 

@@ -24,10 +24,10 @@ from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.settings import positive
-from polyarch.spaces.base import Space
+from polyarch.spaces.cells import CellSpace
 from polyarch.spaces.choice import Choice, ChoicePoint
 from polyarch.spaces.cost import CostTable, choice_costs
-from polyarch.spaces.graph import Edge, Graph, Node
+from polyarch.spaces.graph import Edge, Graph, Node, Probabilities
 from polyarch.spaces.layer_factories import BatchedLayers, LayerFactory, PlainLayers
 from polyarch.spaces.layers import Statistics
 from polyarch.spaces.nasbench101 import INPUT, OPERATIONS, OUTPUT, Graph101
@@ -40,7 +40,7 @@ PARENTS = {1: (1, 2, 2, 2, 2), 2: (1, 1, 2, 2, 3), 3: (1, 1, 1, 2, 2, 2)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class NasBench1Shot1(Space):
+class NasBench1Shot1(CellSpace):
     """14,580, 29,160 or 1,312,200 cells, an operation and a choice of parents a node.
 
     `build` gives the one-shot network's member. The benchmark's own network of a cell, to which its accuracies belong,
@@ -48,7 +48,6 @@ class NasBench1Shot1(Space):
     """
 
     name: ClassVar[str] = "nasbench1shot1"
-    has_cells: ClassVar[bool] = True
 
     sub_space: int = 1
     """1, 2 (four nodes) or 3 (five nodes)."""
@@ -123,8 +122,8 @@ class NasBench1Shot1(Space):
     def _undecided(self, factory: LayerFactory) -> Undecided:
         return Undecided(factory, {simplex.name: simplex.options for simplex in self.relaxation.simplices})
 
-    @override
     def cost_table(self, shape: TaskShape) -> CostTable:
+        """See `TabulatesCosts`."""
         return choice_costs(lambda: Network(self, shape, self._undecided(PlainLayers())), self.relaxation, shape)
 
     # -- texts and graphs ----------------------------------------------------------------------------------------------
@@ -193,7 +192,8 @@ class NasBench1Shot1(Space):
         """The module hash: cells that differ in loose ends or in the order of nodes are one."""
         return self.key(architecture)
 
-    def graphs(self, probs: Mapping[str, Sequence[float]]) -> tuple[Graph, ...]:
+    @override
+    def graphs(self, probs: Probabilities) -> tuple[Graph, ...]:
         """The cell: nodes with their most probable operation, edges with the probability that they are there."""
         rows = {name: torch.tensor(list(row), dtype=torch.float64) for name, row in probs.items()}
         used = dict(zip((d.name for d in self.relaxation.simplices), self.relaxation.usage(rows), strict=True))

@@ -20,10 +20,10 @@ from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError, unknown
 from polyarch.settings import positive
-from polyarch.spaces.base import Space
+from polyarch.spaces.cells import CellSpace
 from polyarch.spaces.choice import Choice, total
 from polyarch.spaces.cost import CostTable, choice_costs
-from polyarch.spaces.graph import Edge, Graph, Node
+from polyarch.spaces.graph import Edge, Graph, Node, Probabilities
 from polyarch.spaces.layer_factories import BatchedLayers, LayerFactory, PlainLayers
 from polyarch.spaces.layers import Statistics
 from polyarch.spaces.relaxation import Relaxation, SimplexPerDecision
@@ -36,11 +36,10 @@ EXAMPLE = "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|skip_connect~0|nor_conv_1x1
 
 
 @dataclass(frozen=True, kw_only=True)
-class NasBench201(Space):
+class NasBench201(CellSpace):
     """15,625 cells; texts are the benchmark's own strings."""
 
     name: ClassVar[str] = "nasbench201"
-    has_cells: ClassVar[bool] = True
     most_skips: ClassVar[float] = 5 / 6
 
     channels: int = 16
@@ -108,8 +107,8 @@ class NasBench201(Space):
         kernel = 3 if name == "nor_conv_3x3" else 1
         return relu_conv_norm(factory, channels, channels, kernel, affine=affine, statistics=self.statistics)
 
-    @override
     def cost_table(self, shape: TaskShape) -> CostTable:
+        """See `TabulatesCosts`."""
         space, factory = self.evaluated(), PlainLayers()
         return choice_costs(
             lambda: Network(space, shape, factory, lambda e, c: space._open(factory, e, c)), space.relaxation, shape
@@ -171,7 +170,8 @@ class NasBench201(Space):
             values.append("+".join(sorted(parts)))
         return values[-1]
 
-    def graphs(self, probs: Mapping[str, Sequence[float]]) -> tuple[Graph, ...]:
+    @override
+    def graphs(self, probs: Probabilities) -> tuple[Graph, ...]:
         """The cell."""
         labels = ["input", *(str(node) for node in range(1, NODES - 1)), "output"]
         edges = [

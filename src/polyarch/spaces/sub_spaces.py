@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,26 +22,39 @@ from polyarch.errors import PolyarchError, unknown
 from polyarch.settings import make
 from polyarch.spaces.base import Space, Supernet
 from polyarch.spaces.cost import Cost
-from polyarch.spaces.graph import Graph
+from polyarch.spaces.graph import Graph, Probabilities, pictures
 from polyarch.spaces.relaxation import Relaxation, SimplexPerDecision
 from polyarch.spaces.supernets import Looped
 from polyarch.spaces.views import All, Dense, PerExample, Soft, Sparse, SparsePerRepeat, View
 
 
+@dataclass(frozen=True, kw_only=True)
+class SubSpace(Space, ABC):
+    """Some architectures of another space."""
+
+    space: Space = field(kw_only=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "space", _made(self.space))
+
+    @override
+    def check(self, shape: TaskShape) -> None:
+        self.space.check(shape)
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
-class Listed(Space):
+class Listed(SubSpace):
     """Some architectures of a space, named one by one; they have its texts, its choices and its supernet."""
 
     name: ClassVar[str] = "listed"
 
-    space: Space = field(kw_only=False)
     architectures: Sequence[Architecture | str] = field(kw_only=False)
     """Their values, or their texts."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "space", _made(self.space))
         object.__setattr__(self, "architectures", tuple(self.space.parse(str(a)) for a in self.architectures))
         if not self.members:
             raise PolyarchError("a list of architectures is empty; give one at least")
@@ -83,10 +97,6 @@ class Listed(Space):
         return self.space.has_dropout
 
     @override
-    def check(self, shape: TaskShape) -> None:
-        self.space.check(shape)
-
-    @override
     def supernet(self, shape: TaskShape, repeats: int = 1) -> Supernet:
         return self.space.supernet(shape, repeats)
 
@@ -126,9 +136,9 @@ class Listed(Space):
     def key(self, architecture: Architecture) -> str:
         return self.space.key(architecture)
 
-    @override
-    def graphs(self, probs: Mapping[str, Sequence[float]]) -> tuple[Graph, ...]:
-        return self.space.graphs(probs)
+    def graphs(self, probs: Probabilities) -> tuple[Graph, ...]:
+        """Those of the space."""
+        return pictures(self.space, probs)
 
     @override
     def settings(self) -> dict[str, Any]:
@@ -137,7 +147,7 @@ class Listed(Space):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Restricted(Space):
+class Restricted(SubSpace):
     """A space with fewer options; what is left has the space's texts.
 
     One architecture alone is the network that the space builds of it. Several are run in the space's supernet, whose
@@ -146,13 +156,11 @@ class Restricted(Space):
 
     name: ClassVar[str] = "restricted"
 
-    space: Space = field(kw_only=False)
     options: Mapping[str, Collection[str]] = field(kw_only=False, hash=False)
     """Those left of a decision, by its name; a decision that is not named keeps all."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "space", _made(self.space))
         object.__setattr__(self, "options", {name: tuple(left) for name, left in self.options.items()})
         decisions = {d.name: d for d in self.space.decisions}
         for name, left in self.options.items():
@@ -217,10 +225,6 @@ class Restricted(Space):
         return self.count() > 1 and self.space.has_dropout
 
     @override
-    def check(self, shape: TaskShape) -> None:
-        self.space.check(shape)
-
-    @override
     def supernet(self, shape: TaskShape, repeats: int = 1) -> Supernet:
         if self.count() == 1:
             only = self._inner(self.architecture([0] * len(self.decisions)))
@@ -260,13 +264,13 @@ class Restricted(Space):
     def key(self, architecture: Architecture) -> str:
         return self.space.key(self._inner(architecture))
 
-    @override
-    def graphs(self, probs: Mapping[str, Sequence[float]]) -> tuple[Graph, ...]:
+    def graphs(self, probs: Probabilities) -> tuple[Graph, ...]:
+        """Those of the space, where what is not left has no probability."""
         given = {}
         for decision, own in zip(self.space.decisions, self.left, strict=True):
             known = dict(zip(own, probs[decision.name], strict=True))
             given[decision.name] = [known.get(option, 0.0) for option in range(len(decision))]
-        return self.space.graphs(given)
+        return pictures(self.space, given)
 
     @override
     def settings(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -32,7 +32,7 @@ from polyarch.errors import PolyarchError
 from polyarch.settings import at_least, positive
 from polyarch.spaces.base import Space
 from polyarch.spaces.cost import Cost, CostTable
-from polyarch.spaces.graph import Edge, Graph, Node
+from polyarch.spaces.graph import Edge, Graph, Node, Probabilities
 from polyarch.spaces.wired import Wired, WiringSupernet
 
 Link = tuple[int, int, int]
@@ -202,7 +202,7 @@ class Wiring(Space):
                 on.add(found)
         return self.architecture([int(link in on) for link in self.links])
 
-    def graphs(self, probs: Mapping[str, Sequence[float]]) -> tuple[Graph, ...]:
+    def graphs(self, probs: Probabilities) -> tuple[Graph, ...]:
         """A picture a stage: how probable every link is, beside the chain."""
         labels = ["input", *(str(node) for node in range(1, self.nodes + 1)), "output"]
         found = []

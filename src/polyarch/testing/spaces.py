@@ -12,6 +12,7 @@ from polyarch.architecture import Architecture
 from polyarch.data.task import TaskShape
 from polyarch.distributions.priors import uniform
 from polyarch.spaces.base import Space, Supernet
+from polyarch.spaces.graph import pictures
 from polyarch.spaces.layers import BatchNorm
 from polyarch.spaces.relaxation import Relaxation
 from polyarch.spaces.supernets import sparse_selections
@@ -96,7 +97,7 @@ def check_relaxation(relaxation: Relaxation, space: Space, sampled: Tensor) -> N
 def check_pictures(space: Space) -> None:
     """Pictures must join nodes that they have, in order."""
     probs = {name: p.tolist() for name, p in uniform(space.decisions).probs().items()}
-    for graph in space.graphs(probs):
+    for graph in pictures(space, probs):
         order = {node.name: k for k, node in enumerate(graph.nodes)}
         assert len(order) == len(graph.nodes), "nodes of a picture need different names"
         assert all(order[e.source] < order[e.target] for e in graph.edges), "edges must lead to later nodes"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from polyarch.architecture import Architecture
 from polyarch.core import Problem
 from polyarch.spaces.base import Space
-from polyarch.spaces.graph import certain
+from polyarch.spaces.cells import cells_of, collapse
 from polyarch.spaces.views import Dense, Soft, Sparse, SparsePerRepeat
 
 
@@ -45,22 +44,7 @@ def best_architecture(problem: Problem, architectures: Tensor) -> Tensor:
 
 def collapse_of(space: Space, choices: Tensor) -> dict[str, Tensor]:
     """Of architectures [n, decisions] of a cell space: the share of skips among operations, and the depth in edges."""
-    if not space.has_cells:
+    if cells_of(space) is None:
         return {}
     found = [collapse(space, architecture) for architecture in space.decode(choices)]
     return {name: torch.tensor([own[name] for own in found]) for name in found[0]}
-
-
-def collapse(space: Space, architecture: Architecture) -> dict[str, float]:
-    """How far an architecture has collapsed.
-
-    Its first cell's `cell_depth`, the `skip_share` of its operations, and whether that is more than the space bears
-    (`collapsed`, 1 or 0).
-    """
-    cell = space.graphs(certain(space.decisions, architecture))[0]
-    operations = [edge.label for edge in cell.edges if edge.label]
-    found = {"cell_depth": float(cell.depth())}
-    if operations:
-        share = sum(label.startswith("skip") for label in operations) / len(operations)
-        found |= {"skip_share": share, "collapsed": float(share > space.most_skips)}
-    return found
