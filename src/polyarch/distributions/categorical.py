@@ -37,7 +37,7 @@ def gumbel_noise(shape: Sequence[int], generator: torch.Generator) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Categorical(Distribution):
-    """A product of categoricals, one a decision.
+    """A product of categoricals, one per decision.
 
     `logits` is [..., decisions, longest]; options that a decision does not have are at -inf. Probabilities are worked
     out once: make a new one when the logits have changed.

@@ -1,4 +1,4 @@
-"""Belief over a list of architectures: the finite spaces of networks with stochastic architectures (seed 001)."""
+"""Belief over a list of architectures: finite spaces, as of stochastic architectures (Deng et al. 2020)."""
 
 from __future__ import annotations
 

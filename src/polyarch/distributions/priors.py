@@ -12,7 +12,7 @@ from polyarch.distributions.categorical import Categorical, pad
 from polyarch.errors import PolyarchError, unknown
 
 GAMMA = 0.85
-"""LDN appendix B."""
+"""Antorán et al. 2020, appendix B."""
 
 
 def uniform(decisions: Sequence[Decision]) -> Categorical:
@@ -21,7 +21,7 @@ def uniform(decisions: Sequence[Decision]) -> Categorical:
 
 
 def exponential(decisions: Sequence[Decision], gamma: float = GAMMA) -> Categorical:
-    """Earlier options first: p(option i) proportional to gamma^(1 + i) (LDN appendix B); gamma 1 is uniform."""
+    """Earlier options first: p(option i) is proportional to gamma^(1 + i) (appendix B); gamma 1 is uniform."""
     if not 0 < gamma <= 1:
         raise PolyarchError(f"the exponential prior needs 0 < gamma <= 1, not {gamma}")
     log_gamma = torch.tensor(gamma, dtype=torch.float64).log()

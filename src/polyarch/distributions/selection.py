@@ -1,4 +1,4 @@
-"""From belief to one architecture."""
+"""From belief to one architecture; rules for ordered options are those of Antorán et al. 2020."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from polyarch.distributions.base import Distribution
 from polyarch.errors import PolyarchError, unknown
 
 SMALL_DATA = 1000
-"""Training examples below which `auto` takes the argmax. LDN takes it for its spirals (up to 800 points) and the 95 %
-rule for its images (tens of thousands), where belief flattens out; on digits (about 1,200) it does too."""
+"""Training examples below which `auto` takes the argmax. Antorán et al. 2020 take it for their spirals (up to 800
+points) and the 95 % rule for their images (tens of thousands), where belief flattens out; on digits (about 1,200) it
+does too."""
 
 
 def argmax(belief: Distribution) -> tuple[int, ...]:
@@ -20,13 +21,13 @@ def argmax(belief: Distribution) -> tuple[int, ...]:
 
 
 def ninety_five(belief: Distribution, share: float = 0.95) -> tuple[int, ...]:
-    """The first option whose probability reaches 95 % of the largest (LDN section 2): where the plateau begins."""
+    """The first option whose probability reaches 95 % of the largest, where the plateau begins (section 2)."""
     probs = _ordered(belief)
     return (int((probs >= share * probs.max()).nonzero()[0]),)
 
 
 def expectation(belief: Distribution) -> tuple[int, ...]:
-    """The expected option number, rounded (LDN appendix D, "LDN-E")."""
+    """The expected option number, rounded (appendix D, "LDN-E")."""
     probs = _ordered(belief).double()
     return (int((probs * torch.arange(len(probs), device=probs.device)).sum().round()),)
 

@@ -5,7 +5,7 @@ later nodes they are 2 to 5). Cells at one and two thirds of the depth are reduc
 double the channels. All normal cells are alike, and all reduction cells.
 
 An architecture is what PARSEC draws: for each of a node's two slots a pair of input and operation. What DARTS learns
-is an operation an edge, and an architecture is read out of that.
+is one operation per edge, and an architecture is read out of that.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SKIP_DROPOUT = "skip-dropout"
 """Names the choice points where a supernet's skips may pass through dropout (`Supernet.outputs`)."""
 EXAMPLE = (
     "Genotype(normal=[('sep_conv_3x3', 1), ('skip_connect', 0), ...], normal_concat=[2, 3, 4, 5], reduce=[...], "
-    "reduce_concat=[2, 3, 4, 5]), with 8 pairs a cell"
+    "reduce_concat=[2, 3, 4, 5]), with 8 pairs per cell"
 )
 
 
@@ -103,7 +103,7 @@ class Darts(CellSpace):
 
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
-        """A pair of input and operation a slot, inputs in the outer order (PARSEC, Eq. 4 and 5)."""
+        """One pair of input and operation per slot, inputs in the outer order (Casale et al. 2019, Eq. 4 and 5)."""
         return tuple(
             Decision(f"{cell}.{node}.{slot}", tuple(f"{name}~{source}" for source in sources for name in self._kept))
             for cell in CELLS
@@ -172,7 +172,7 @@ class Darts(CellSpace):
         return nn.Sequential(OrderedDict(operation=module, drop=DropPath(spot.drop_path)))
 
     def cost_table(self, shape: TaskShape) -> CostTable:
-        """See `TabulatesCosts`."""
+        """What every option adds to the cost."""
         space = self.evaluated()
         style = space._style(PlainLayers())
         return choice_costs(
@@ -202,7 +202,7 @@ class Darts(CellSpace):
         for cell, pairs in _cells(text).items():
             if len(pairs) != NODES * SLOTS:
                 raise PolyarchError(
-                    f"the {cell} cell has {len(pairs)} pairs, a cell of darts has {NODES * SLOTS}: two a node"
+                    f"the {cell} cell has {len(pairs)} pairs, a cell of darts has {NODES * SLOTS}: two per node"
                 )
             choices += [self._option(cell, k // SLOTS, *pair) for k, pair in enumerate(pairs)]
         return self.architecture(choices)

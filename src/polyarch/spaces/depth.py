@@ -1,4 +1,4 @@
-"""How deep a residual network should be (LDN section 2, Fig. 1, appendix B).
+"""How deep a residual network should be (Antorán et al. 2020, section 2, Fig. 1, appendix B).
 
 a_0 = f_0(x); a_i = a_{i-1} + f_i(a_{i-1}); the network of depth d answers f_{D+1}(a_d), with one output block f_{D+1}
 for all depths. Depth is a nested decision: one pass through all D blocks gives every depth's answer.
@@ -35,7 +35,7 @@ class ResidualDepth(Space):
     nested: ClassVar[bool] = True
 
     max_depth: int = 20
-    """D, the deepest network considered (LDN Fig. 3 uses 20, Figs. 2 and 4 use 50)."""
+    """D, the deepest network considered (Antorán et al. 2020: 20 in Fig. 3, 50 in Figs. 2 and 4)."""
     width: int = 0
     """Features of a block, or channels of a convolutional one; 0: the paper's, 20 (section 3.1) or 64 (appendix B)."""
     block: Literal["auto", "linear", "conv"] = "auto"

@@ -55,7 +55,7 @@ class ModuleSpace(Space):
 
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
-        """One a name of a `Choice`, in the order in which the module has them."""
+        """One per name of a `Choice`, in the order in which the module has them."""
         with _apart():
             module = self._fresh()
         found: dict[str, Decision] = {}

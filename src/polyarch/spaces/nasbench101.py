@@ -119,7 +119,7 @@ class Graph101:
         return _md5(str(sorted(hashes)))
 
     def to_graph(self) -> Graph:
-        """The picture of the cell: a node a vertex, labelled with what it does."""
+        """The picture of the cell: one node per vertex, labelled with what it does."""
         nodes = tuple(Node(str(vertex), op) for vertex, op in enumerate(self.ops))
         edges = tuple(
             Edge(str(source), str(target), "") for source in range(len(nodes)) for target in self.children(source)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ PARENTS = {1: (1, 2, 2, 2, 2), 2: (1, 1, 2, 2, 3), 3: (1, 1, 1, 2, 2, 2)}
 
 @dataclass(frozen=True, kw_only=True)
 class NasBench1Shot1(CellSpace):
-    """14,580, 29,160 or 1,312,200 cells, an operation and a choice of parents a node.
+    """14,580, 29,160 or 1,312,200 cells, one operation and one choice of parents per node.
 
     `build` gives the one-shot network's member. The benchmark's own network of a cell, to which its accuracies belong,
     is another: `nasbench101.network(space.graph101(architecture))`.
@@ -82,7 +83,7 @@ class NasBench1Shot1(CellSpace):
 
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
-        """An operation a node, then the parents of every vertex that has a choice."""
+        """One operation per node, then the parents of every vertex that has a choice."""
         return (
             *(Decision(f"op{v}", OPERATIONS) for v in self.nodes),
             *(
@@ -123,7 +124,7 @@ class NasBench1Shot1(CellSpace):
         return Undecided(factory, {simplex.name: simplex.options for simplex in self.relaxation.simplices})
 
     def cost_table(self, shape: TaskShape) -> CostTable:
-        """See `TabulatesCosts`."""
+        """What every option adds to the cost."""
         return choice_costs(lambda: Network(self, shape, self._undecided(PlainLayers())), self.relaxation, shape)
 
     # -- texts and graphs ----------------------------------------------------------------------------------------------
@@ -287,35 +288,51 @@ Make = Callable[[int], nn.Module]
 """Makes the module of an option."""
 
 
+class Points(ABC):
+    """Makes what stands at choice points."""
+
+    factory: LayerFactory
+
+    @abstractmethod
+    def point(self, simplex: str, make: Make) -> nn.Module:
+        """Where the options of a simplex are added by weight."""
+
+    @abstractmethod
+    def output(self, simplex: str, projection: Callable[[], nn.Module]) -> nn.Module:
+        """A cell's output; `projection` makes what its input passes."""
+
+
+@final
 @dataclass(frozen=True)
-class Undecided:
+class Undecided(Points):
     """Every option at every choice point, as a supernet has it."""
 
     factory: LayerFactory
     options: Mapping[str, tuple[str, ...]]
 
+    @override
     def point(self, simplex: str, make: Make) -> nn.Module:
-        """Where the options of a simplex are added by weight."""
         return Choice(simplex, {name: make(option) for option, name in enumerate(self.options[simplex])})
 
+    @override
     def output(self, simplex: str, projection: Callable[[], nn.Module]) -> nn.Module:
-        """A cell's output; `projection` makes what its input passes."""
         return OpenOutput(simplex, self.factory, projection())
 
 
+@final
 @dataclass(frozen=True)
-class Decided:
+class Decided(Points):
     """At every choice point what one architecture has there."""
 
     factory: LayerFactory
     selections: Mapping[str, tuple[tuple[int, float], ...]]
 
+    @override
     def point(self, simplex: str, make: Make) -> nn.Module:
-        """See `Undecided.point`."""
         return _chosen(self.selections[simplex], make)
 
+    @override
     def output(self, simplex: str, projection: Callable[[], nn.Module]) -> nn.Module:
-        """See `Undecided.output`."""
         parents = [parent for parent, _ in self.selections[simplex]]
         return Output(self.factory, parents, projection() if 0 in parents else None)
 
@@ -399,7 +416,7 @@ class Parent(nn.Module):
 class Cell(nn.Module):
     """Nodes in order, each an operation on the sum of its parents, and the output."""
 
-    def __init__(self, space: NasBench1Shot1, inputs: int, channels: int, points: Undecided | Decided) -> None:
+    def __init__(self, space: NasBench1Shot1, inputs: int, channels: int, points: Points) -> None:
         """Makes what every vertex has.
 
         Args:
@@ -447,7 +464,7 @@ def _operation(space: NasBench1Shot1, factory: LayerFactory, option: int, channe
 class Network(nn.Module):
     """Stem, cells, and a linear layer on the mean over pixels."""
 
-    def __init__(self, space: NasBench1Shot1, shape: TaskShape, points: Undecided | Decided) -> None:
+    def __init__(self, space: NasBench1Shot1, shape: TaskShape, points: Points) -> None:
         """Makes every layer; `points` makes what stands at the choice points of cells."""
         super().__init__()
         factory, channels = points.factory, space.channels

@@ -1,4 +1,4 @@
-"""NAS-Bench-201: a cell of four nodes, an operation on each of its six edges, in a fixed skeleton.
+"""NAS-Bench-201: a cell of four nodes, one operation on each of its six edges, in a fixed skeleton.
 
 Every node is the sum of what its incoming edges make of earlier nodes; the cell's output is the last node. The skeleton
 is a stem, three stages of `cells` equal cells with C, 2C and 4C channels, a residual block of stride 2 between
@@ -58,7 +58,7 @@ class NasBench201(CellSpace):
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """An operation an edge."""
+        """One operation per edge."""
         return tuple(Decision(edge_name(target, source), OPERATIONS) for target, source in EDGES)
 
     @property
@@ -108,7 +108,7 @@ class NasBench201(CellSpace):
         return relu_conv_norm(factory, channels, channels, kernel, affine=affine, statistics=self.statistics)
 
     def cost_table(self, shape: TaskShape) -> CostTable:
-        """See `TabulatesCosts`."""
+        """What every option adds to the cost."""
         space, factory = self.evaluated(), PlainLayers()
         return choice_costs(
             lambda: Network(space, shape, factory, lambda e, c: space._open(factory, e, c)), space.relaxation, shape

@@ -1,9 +1,9 @@
-"""Networks whose modules are fixed and whose wiring is not (seed 001): every choice is whether a link is there.
+"""Networks whose modules are fixed and whose wiring is not (Deng et al. 2020): every choice is whether a link is there.
 
 A stage is a row of equal modules (ReLU, 3x3 convolution, batch norm), the *nodes*. Each reads the sum or the mean of
 some earlier values: the stage's input, which is value 0, or what the nodes before it gave, values 1, 2, ... The last
 row of links makes the stage's output in the same way. The link from each node to the next is always there, all others
-are decisions: C(nodes + 1, 2) of them a stage. Every node is computed under every wiring, so that wirings share all
+are decisions: C(nodes + 1, 2) of them per stage. Every node is computed under every wiring, so that wirings share all
 weights, and that every example of a batch has its own costs no more than weights of links.
 
 Residual networks are members, in which every other value is linked to every other later row.
@@ -108,7 +108,7 @@ class Wiring(Space):
     def members(self) -> tuple[Architecture, ...]:
         """The list; empty where all wirings are possible.
 
-        Every random one is a graph of Erdős and Rényi a stage, on the stage's input and its nodes: a pair that is
+        Every random one is a graph of Erdős and Rényi per stage, on the stage's input and its nodes: a pair that is
         joined is a link from the earlier value to the row of the later one.
         """
         given = [self.residual if text == "residual" else self.parse(text) for text in self.wirings.split()]
@@ -203,7 +203,7 @@ class Wiring(Space):
         return self.architecture([int(link in on) for link in self.links])
 
     def graphs(self, probs: Probabilities) -> tuple[Graph, ...]:
-        """A picture a stage: how probable every link is, beside the chain."""
+        """One picture per stage: how probable every link is, beside the chain."""
         labels = ["input", *(str(node) for node in range(1, self.nodes + 1)), "output"]
         found = []
         for stage in range(self.stages):

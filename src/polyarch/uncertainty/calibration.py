@@ -52,7 +52,7 @@ def accuracy(log_probs: Tensor, target: Tensor) -> float:
 def log_likelihood(log_probs: Tensor, target: Tensor) -> float:
     """Mean log-probability of the true class, in nats.
 
-    A logarithm, unlike the figure under that name in the released LDN code, which is the mean of p itself.
+    A logarithm, unlike the figure under that name in the released code of Antorán et al. 2020, which is the mean of p.
 
     Args:
         log_probs: [n, classes], log-probabilities; of a mixture, log sum_m w_m p_m.
@@ -120,7 +120,7 @@ def ece(log_probs: Tensor, target: Tensor, bins: int = 15) -> float:
 
 
 def ece_all_classes(log_probs: Tensor, target: Tensor, bins: int = 10) -> float:
-    """The calibration error of the released LDN code: not the usual one, kept to compare with that paper.
+    """The calibration error in the released code of Antorán et al. 2020: not the usual one, kept to compare with it.
 
     All n * classes probabilities are sorted into bins of equal width. An entry is correct only if its class
     is both the predicted and the true one, and the share of correct entries is compared with the bin's upper

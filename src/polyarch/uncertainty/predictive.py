@@ -22,7 +22,7 @@ class Predictive:
     """
 
     log_probs: Tensor
-    """[n, classes], log sum_m w_m p_m: probabilities are averaged, never logits (LDN Eq. 3)."""
+    """[n, classes], log sum_m w_m p_m: probabilities are averaged, never logits (Antorán et al. 2020, Eq. 3)."""
     entropy: Tensor
     """[n], H[sum_m w_m p_m]."""
     expected_entropy: Tensor
