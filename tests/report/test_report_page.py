@@ -93,7 +93,7 @@ def test_one_member_has_nobody_to_disagree_with(digits, tmp_path):
 def test_without_an_error_there_is_no_risk_to_draw(digits):
     run, test = digits.run, digits.task.test
     right = (run.model()(test.x).argmax(-1) == test.y) & (run.ensemble().output(test.x).argmax(-1) == test.y)
-    easy = replace(digits.task, test=Split(test.x[right], test.y[right]))
+    easy = replace(digits.task, splits={**digits.task.splits, "test": Split(test.x[right], test.y[right])})
     [section] = re.findall(r'<section id="uncertainty">(.*?)</section>', read(write_report(run, easy)), flags=re.S)
     assert "Answering only where it is sure" not in section
     assert f">right ({int(right.sum())})</text>" in section
