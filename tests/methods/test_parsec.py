@@ -264,7 +264,7 @@ def test_both_forms_learn_the_same(images):
         problem = problem_of(images, CELLS, repeats=2)
         loop = loop_of(method, problem)
         loop.batches.counts = [1]
-        for place in problem.supernet.choice_points.values():
+        for place in problem.supernet.runner.points.values():
             for option, module in enumerate(place.options):
                 module.register_forward_hook(lambda *_, form=form, key=(place.name, option): ran[form].append(key))
         line = loop.epoch()

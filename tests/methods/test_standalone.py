@@ -168,7 +168,7 @@ def test_the_auxiliary_tower_is_added_by_its_weight(images):
 def watched(problem, run):
     """The weights [batch] of every place that may be left out, as it was run."""
     seen = {}
-    for place in problem.supernet.choice_points.values():
+    for place in problem.supernet.runner.points.values():
         if isinstance(place, DropPath):
             place.register_forward_hook(lambda own, *_: seen.update({own.name: own.selection}))
     run()

@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from polyarch.architecture import Decision
-from polyarch.spaces.base import All, Hard, Space, Supernet
+from polyarch.spaces.base import Space, Supernet
 from polyarch.spaces.depth import prune
+from polyarch.spaces.views import All, Sparse
 
 WIDTHS = (2, 4, 8, 16)
 
@@ -37,7 +38,7 @@ class Widths(Space):
 class WidthsSupernet(Supernet):
     """Features of the widest layer."""
 
-    views: ClassVar[frozenset[type]] = frozenset({Hard, All})
+    views: ClassVar[frozenset[type]] = frozenset({Sparse, All})
 
     def __init__(self, space, shape, repeats):
         super().__init__()
@@ -47,7 +48,7 @@ class WidthsSupernet(Supernet):
         self.bias = nn.Parameter(torch.zeros(repeats, 1, widest))
         self.outer = nn.Parameter(torch.zeros(repeats, shape.outputs, widest))
 
-    def reset(self, generators):
+    def reset_parameters(self, generators):
         with torch.no_grad():
             for k, generator in enumerate(generators):
                 for weight in self.parameters():

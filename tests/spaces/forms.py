@@ -73,7 +73,7 @@ def _members(supernet, architectures):
     for architecture in architectures:
         selections = sparse_selections(supernet.relaxation, architecture.choices)
         found.append(
-            (supernet.extract(architecture), [member_name(name, supernet.choice_points, selections) for name in names])
+            (supernet.extract(architecture), [member_name(name, supernet.runner.points, selections) for name in names])
         )
     return found
 

@@ -330,7 +330,7 @@ def test_only_what_is_chosen_runs_and_is_built():
     ran = []
     hooks = [
         option.register_forward_hook(lambda *_, path=path, k=k: ran.append((path, k)))
-        for path, point in supernet.choice_points.items()
+        for path, point in supernet.runner.points.items()
         if isinstance(point, Choice)
         for k, option in enumerate(point.options)
     ]

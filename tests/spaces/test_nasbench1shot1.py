@@ -353,7 +353,7 @@ def alone(supernet, architecture, x):
     found = gradients(plain, y)
     rows = []
     for name, own in supernet.network.named_parameters():
-        member = member_name(name, supernet.choice_points, selections)
+        member = member_name(name, supernet.runner.points, selections)
         rows.append(torch.zeros_like(own) if member is None else found.pop(member))
     assert not found
     return y.detach(), torch.cat([row.flatten() for row in rows])

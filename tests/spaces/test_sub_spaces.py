@@ -187,7 +187,7 @@ def test_random_architectures_of_what_is_left():
 def test_other_options_do_not_run():
     supernet = make_supernet(SOME, IMAGE, (0,)).eval()
     ran = set()
-    for point in supernet.supernet.choice_points.values():
+    for point in supernet.supernet.runner.points.values():
         for option, module in zip(point.labels, point.options, strict=True):
             module.register_forward_hook(lambda *_, edge=point.name, option=option: ran.add((edge, option)))
     x = torch.randn(1, 3, *IMAGE.input, dtype=torch.float64)

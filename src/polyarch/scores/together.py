@@ -30,10 +30,14 @@ _PASS = 2**15
 def go_together(candidates: Sequence[Candidate]) -> bool:
     """Whether to fine-tune these at once: on a GPU, of one supernet that folds repeats, on the same examples."""
     first = candidates[0] if candidates else None
-    if first is None or first.supernet is None or not first.supernet.folds or first.device.type != "cuda":
+    if first is None or first.supernet is None or not _runs_together(first.supernet) or first.device.type != "cuda":
         return False
     given = {(id(c.supernet), id(c.train), id(c.select), c.order) for c in candidates}
     return len(candidates) > 1 and len(given) == 1
+
+
+def _runs_together(supernet: Supernet) -> bool:
+    return supernet.repeats_run == "batched" and SparsePerRepeat in supernet.views
 
 
 def tuned_together(

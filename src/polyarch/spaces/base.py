@@ -19,6 +19,7 @@ from polyarch.settings import check, plain
 from polyarch.spaces.cost import Cost, cost_of
 from polyarch.spaces.layers import ResetsParameters
 from polyarch.spaces.relaxation import Relaxation
+from polyarch.spaces.repeats import How
 from polyarch.spaces.views import Dense, SparsePerRepeat, View
 
 
@@ -34,8 +35,8 @@ class Supernet(nn.Module, ABC):
     shares_statistics: bool = False
     """Whether batch norm's running statistics are those of many architectures, so that a network that is taken out
     needs its own (`training.calibration.recalibrate`)."""
-    folds: bool = False
-    """Whether repeats with an architecture of their own run in one pass, each in about the time that it would take."""
+    repeats_run: How = "batched"
+    """All in one pass, or one after another (`spaces/repeats.py`)."""
     repeats: int
     space: Space
     shape: TaskShape

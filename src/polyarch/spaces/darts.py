@@ -39,7 +39,8 @@ from polyarch.spaces.darts_operations import (
 from polyarch.spaces.graph import Edge, Graph, Node, Probabilities
 from polyarch.spaces.layer_factories import BatchedLayers, LayerFactory, PlainLayers
 from polyarch.spaces.relaxation import Relaxation
-from polyarch.spaces.supernets import Folded, chosen_module, sparse_selections
+from polyarch.spaces.repeats import Batched
+from polyarch.spaces.supernets import ChoiceSupernet, chosen_module, sparse_selections
 from polyarch.spaces.views import one_hot
 
 DARTS_OPERATIONS = ",".join(OPERATIONS)
@@ -144,9 +145,10 @@ class Darts(CellSpace):
         return replace(self, network="evaluation")
 
     @override
-    def supernet(self, shape: TaskShape, repeats: int = 1) -> Folded:
+    def supernet(self, shape: TaskShape, repeats: int = 1) -> ChoiceSupernet:
         style = self._style(BatchedLayers(repeats))
-        return Folded(self, shape, repeats, Network(self, shape, style, lambda spot: self._open(style, spot)))
+        network = Network(self, shape, style, lambda spot: self._open(style, spot))
+        return ChoiceSupernet(self, shape, repeats, Batched(network, repeats))
 
     @override
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:

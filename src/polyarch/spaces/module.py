@@ -23,7 +23,8 @@ from polyarch.spaces.base import Space
 from polyarch.spaces.choice import Choice, choice_points
 from polyarch.spaces.cost import Cost, CostTable, choice_costs, cost_of
 from polyarch.spaces.relaxation import Relaxation, SimplexPerDecision
-from polyarch.spaces.supernets import Looped
+from polyarch.spaces.repeats import InTurn
+from polyarch.spaces.supernets import ChoiceSupernet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +104,8 @@ class ModuleSpace(Space):
             )
 
     @override
-    def supernet(self, shape: TaskShape, repeats: int = 1) -> Looped:
-        return Looped(self, shape, repeats, self._fresh)
+    def supernet(self, shape: TaskShape, repeats: int = 1) -> ChoiceSupernet:
+        return ChoiceSupernet(self, shape, repeats, InTurn(self._fresh, repeats))
 
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
         """The module with every `Choice` replaced by what was chosen; all its buffers are saved with its weights."""

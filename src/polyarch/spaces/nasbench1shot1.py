@@ -33,7 +33,8 @@ from polyarch.spaces.layer_factories import BatchedLayers, LayerFactory, PlainLa
 from polyarch.spaces.layers import Statistics
 from polyarch.spaces.nasbench101 import INPUT, OPERATIONS, OUTPUT, Graph101
 from polyarch.spaces.relaxation import Relaxation
-from polyarch.spaces.supernets import Folded, chosen_module, sparse_selections
+from polyarch.spaces.repeats import Batched
+from polyarch.spaces.supernets import ChoiceSupernet, chosen_module, sparse_selections
 from polyarch.spaces.views import one_hot
 
 PARENTS = {1: (1, 2, 2, 2, 2), 2: (1, 1, 2, 2, 3), 3: (1, 1, 1, 2, 2, 2)}
@@ -113,8 +114,9 @@ class NasBench1Shot1(CellSpace):
             )
 
     @override
-    def supernet(self, shape: TaskShape, repeats: int = 1) -> Folded:
-        return Folded(self, shape, repeats, Network(self, shape, self._undecided(BatchedLayers(repeats))))
+    def supernet(self, shape: TaskShape, repeats: int = 1) -> ChoiceSupernet:
+        network = Network(self, shape, self._undecided(BatchedLayers(repeats)))
+        return ChoiceSupernet(self, shape, repeats, Batched(network, repeats))
 
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
         """A member of the one-shot network, on its own; the benchmark's network is another (see the class)."""

@@ -27,7 +27,8 @@ from polyarch.spaces.graph import Edge, Graph, Node, Probabilities
 from polyarch.spaces.layer_factories import BatchedLayers, LayerFactory, PlainLayers
 from polyarch.spaces.layers import Statistics
 from polyarch.spaces.relaxation import Relaxation, SimplexPerDecision
-from polyarch.spaces.supernets import Folded, chosen_module, sparse_selections
+from polyarch.spaces.repeats import Batched
+from polyarch.spaces.supernets import ChoiceSupernet, chosen_module, sparse_selections
 
 OPERATIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
 NODES = 4
@@ -78,9 +79,10 @@ class NasBench201(CellSpace):
         return replace(self, network="evaluation")
 
     @override
-    def supernet(self, shape: TaskShape, repeats: int = 1) -> Folded:
+    def supernet(self, shape: TaskShape, repeats: int = 1) -> ChoiceSupernet:
         factory = BatchedLayers(repeats)
-        return Folded(self, shape, repeats, Network(self, shape, factory, lambda edge, c: self._open(factory, edge, c)))
+        network = Network(self, shape, factory, lambda edge, c: self._open(factory, edge, c))
+        return ChoiceSupernet(self, shape, repeats, Batched(network, repeats))
 
     @override
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:

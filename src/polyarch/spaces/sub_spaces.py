@@ -24,7 +24,8 @@ from polyarch.spaces.base import Space, Supernet
 from polyarch.spaces.cost import Cost
 from polyarch.spaces.graph import Graph, Probabilities, pictures
 from polyarch.spaces.relaxation import Relaxation, SimplexPerDecision
-from polyarch.spaces.supernets import Looped
+from polyarch.spaces.repeats import InTurn
+from polyarch.spaces.supernets import ChoiceSupernet
 from polyarch.spaces.views import All, Dense, PerExample, Soft, Sparse, SparsePerRepeat, View
 
 
@@ -228,7 +229,7 @@ class Restricted(SubSpace):
     def supernet(self, shape: TaskShape, repeats: int = 1) -> Supernet:
         if self.count() == 1:
             only = self._inner(self.architecture([0] * len(self.decisions)))
-            return Looped(self, shape, repeats, lambda: self.space.build(only, shape))
+            return ChoiceSupernet(self, shape, repeats, InTurn(lambda: self.space.build(only, shape), repeats))
         return RestrictedSupernet(self, self.space.supernet(shape, repeats))
 
     @override
@@ -290,9 +291,8 @@ class RestrictedSupernet(Supernet):
         self.space, self.shape, self.repeats = space, supernet.shape, supernet.repeats
         self.supernet = supernet
         self.views = supernet.views - {All} - ({Soft} if space.relaxation is None else set())
-        self.shares_statistics, self.folds, self.drop_paths = (
-            supernet.shares_statistics, supernet.folds, supernet.drop_paths,
-        )  # fmt: skip
+        self.shares_statistics, self.repeats_run = supernet.shares_statistics, supernet.repeats_run
+        self.drop_paths = supernet.drop_paths
         supernet.keep_running(_running(space))
 
     @override
