@@ -97,7 +97,9 @@ def test_the_number_of_examples_is_a_setting(images):
 
 @pytest.mark.parametrize("update", UPDATES)
 def test_every_update_moves_all_of_belief(images, update):
-    method, problem, state, feed = prepared(images, repeats=2, arch={"update": update}, samples=2, initial_precision=2.0)
+    method, problem, state, feed = prepared(
+        images, repeats=2, arch={"update": update}, samples=2, initial_precision=2.0
+    )
     before = {name: value.detach().clone() for name, value in state.belief.items()}
     for _ in range(3):
         method.step(problem, state, feed)

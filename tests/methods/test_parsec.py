@@ -352,9 +352,7 @@ def test_several_batches_per_step(line):
     batches = Batches(problem, {"train": FeedSpec("train", 4), "search": FeedSpec("valid", 3, count=2)})
     assert len(batches.counts) == 6
     batches.shuffle([Streams(0)])
-    found = []
-    for step in range(3):
-        found.append([batch.x[0].flatten().tolist() for batch in batches.every(step)["search"]])
+    found = [[batch.x[0].flatten().tolist() for batch in batches.every(step)["search"]] for step in range(3)]
     assert found[0] == found[2] != found[1]
     assert len({value for both in found[:2] for one in both for value in one}) == 12
 

@@ -39,7 +39,7 @@ def images(tmp_path_factory):
 
 
 def test_the_papers_stages():
-    assert PAPER == tuple(ProgressiveStage(*stage) for stage in ((5, 8, 0.1), (11, 5, 0.4), (17, 3, 0.7)))
+    assert tuple(ProgressiveStage(*stage) for stage in ((5, 8, 0.1), (11, 5, 0.4), (17, 3, 0.7))) == PAPER
     found = Darts(plan={"stages": PAPER}, epochs=25, warmup_epochs=10).stages(SPACE)
     assert [(stage.space.layers, stage.epochs) for stage in found] == [(5, 25), (11, 25), (17, 25)]
     assert {stage.space.skip_limit for stage in found} == {2}

@@ -19,6 +19,7 @@ from typing import Annotated, Protocol
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from polyarch.core import Problem, Stage, State
 from polyarch.distributions.base import Distribution
@@ -67,7 +68,7 @@ class Progressive:
     """Stages of the space darts, whose networks can grow."""
 
     stages: tuple[ProgressiveStage, ...] = ()
-    """LAYERS:OPERATIONS:DROPOUT of every stage; none is a search without them (the paper: 5:8:0.1,11:5:0.4,17:3:0.7)."""
+    """LAYERS:OPERATIONS:DROPOUT of every stage; none is a search without (the paper: 5:8:0.1,11:5:0.4,17:3:0.7)."""
     skips: Annotated[int, AtLeast(0)] = 2
     """With stages, at most so many skips in the normal cell that is read out (P-DARTS)."""
 
@@ -108,6 +109,8 @@ class Progressive:
 
     def leave_out(self, problem: Problem, state: State) -> None:
         """Has options that no repeat has left not run any more; reads the state."""
+        if isinstance(state.belief[OPEN], FakeTensor):  # a dry run has no values, and counts all options
+            return
         rows = zip(problem.space.mixing, state.belief[OPEN].any(0).tolist(), strict=True)
         left = {simplex.name: [k for k, is_open in enumerate(row) if is_open] for simplex, row in rows}
         problem.supernet.keep_running(left)

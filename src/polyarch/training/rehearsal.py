@@ -15,6 +15,7 @@ from polyarch.data.task import Task
 from polyarch.distributions.priors import make_prior
 from polyarch.spaces.base import Space
 from polyarch.streams import Streams
+from polyarch.training.capture import captured_form
 from polyarch.trees import tree_map
 
 
@@ -85,7 +86,7 @@ def rehearse(method: Method, space: Space, task: Task, repeats: int = 1) -> Need
     Raises where a step reads a value back to the host or has a shape that depends on data: it could not be captured. A
     method that has a sparse form is rehearsed in its dense one, which needs more.
     """
-    method = method.capturable()
+    method = captured_form(method)
     saved: dict[int, Tensor] = {}
 
     def note(value: Tensor) -> Tensor:
