@@ -29,6 +29,7 @@ from polyarch.methods.one_shot import OneShot
 from polyarch.ranking.truth import find_truth
 from polyarch.scores import Candidate, Curve, Look, Tuning, fine_tuned
 from polyarch.streams import Streams
+from polyarch.training.capture import captured_form
 from polyarch.training.loop import Loop, Progress
 from reproduce.own_truth import SPACE, halved, problem_of
 
@@ -74,7 +75,7 @@ def train(name: str, task: Task, seeds: Sequence[int], epochs: int, device: torc
     method = cls(**settings, epochs=epochs, evaluate_every=epochs)
     assert isinstance(method, OneShot)
     if device.type == "cuda":
-        method = method.capturable()
+        method = captured_form(method)
     problem = problem_of(task, SPACE, len(seeds), device)
     streams = [Streams(seed) for seed in seeds]
     loop = Loop(method, problem, method.init(problem, streams, None), streams, Progress(), epochs)

@@ -231,6 +231,9 @@ class Method(ABC):
 
     A method is written once and runs for any number of repeats (the leading axis), on any number of ranks (reduce over
     examples with `distributed.mean`), and captured (fixed shapes, nothing read back, all randomness in `draw`).
+
+    A step that runs chosen operations alone reads back which they are. Such a method has a setting `form`, `sparse` or
+    `dense`, and its dense form is the one that is captured.
     """
 
     name: ClassVar[str]
@@ -285,10 +288,6 @@ class Method(ABC):
         """
         return (Part("step", self.step),)
 
-    def capturable(self) -> Method:
-        """The method itself where its step can be captured; else the same method in its form that can."""
-        return self
-
     @abstractmethod
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """The state before the first step, with all optimiser state made; `previous` is the stage before, if any."""
@@ -297,9 +296,13 @@ class Method(ABC):
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
         """Changes `state` in place."""
 
-    def end_epoch(self, problem: Problem, state: State) -> int:
-        """May pass over all data (an E-step does), and says how many examples it passed forward; none by default."""
-        return 0
+    def end_epoch(self, problem: Problem, state: State, evaluated: bool) -> Info:
+        """What is done after the steps of every epoch, such as an E-step over all data; nothing by default.
+
+        Its metrics are what else is worth watching. They are told with the evaluation that follows, so that those of an
+        epoch that is not `evaluated` need not be made.
+        """
+        return Info({})
 
     @abstractmethod
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
@@ -316,10 +319,6 @@ class Method(ABC):
     def preferred(self, problem: Problem, state: State) -> Tensor | None:
         """Choices [repeats, decisions] to select at the end where belief prefers none; by default belief is asked."""
         return None
-
-    def watch(self, problem: Problem, state: State) -> dict[str, Tensor]:
-        """What else is worth watching at an evaluation: tensors [repeats]; nothing by default."""
-        return {}
 
 
 def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:

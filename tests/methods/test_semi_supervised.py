@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 import polyarch as pa
 from polyarch import PolyarchError
-from polyarch.core import Batch, Problem
+from polyarch.core import Problem
 from polyarch.data.task import Split
 from polyarch.methods import SemiSupervised, StochasticArchitectures
 from polyarch.runs.run import WEIGHTS, read_history
@@ -43,10 +43,8 @@ def of(images, method, space, repeats=1):
     data = {"train": Split(x[:12], y[:12]), "unlabelled": Split(x[12:], torch.full_like(y[12:], -1))}
     problem = replace(problem, data=data, black=torch.full((1, 1, 1), BLACK))
     batches = {
-        name: [
-            Batch(part.x[:4].expand(repeats, *[-1] * 4), part.y[:4].expand(repeats, -1), feed.batches[name][0].draws)
-        ]
-        for name, part in data.items()
+        name: [replace(given, x=data[name].x[:4].expand(repeats, *[-1] * 4), y=data[name].y[:4].expand(repeats, -1))]
+        for name, [given] in feed.batches.items()
     }
     return problem, state, replace(feed, batches=batches)
 

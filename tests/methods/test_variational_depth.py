@@ -132,7 +132,7 @@ def test_the_e_step_sets_belief_to_the_posterior(spirals):
     before = state.belief["logits"].clone()
     method.step(problem, state, feed)
     assert torch.equal(state.belief["logits"], before)
-    method.end_epoch(problem, state)
+    assert method.end_epoch(problem, state, evaluated=False).forward == problem.train_size
     expected = posterior(total_log_likelihood(problem, "train"), problem.prior).probs()["depth"]
     believed = method.distribution(problem.space, state.belief).probs()["depth"]
     assert torch.allclose(believed.double(), expected, atol=1e-5)

@@ -1,17 +1,18 @@
 import math
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
 import polyarch as pa
 from polyarch import PolyarchError
-from polyarch.core import FeedSpec, Problem
+from polyarch.core import FeedSpec, Info, Problem
 from polyarch.data.task import Split
 from polyarch.distributions import exponential
-from polyarch.methods import FixedDepth, VariationalDepth
+from polyarch.methods import FixedDepth, Parsec, VariationalDepth
 from polyarch.streams import NAMES, Streams
+from polyarch.training.capture import captured_form
 from polyarch.training.dry_run import dry_run
 from polyarch.training.loop import Batches, Diverged, Loop, Progress, stopping_split
 from polyarch.training.optimisers import momentum_buffers, sgd
@@ -108,6 +109,33 @@ def test_examples_are_counted(task):
     loop = loop_of(task, VariationalDepth(epochs=3, batch_size=20))
     loop.epoch()
     assert loop.progress.forward == loop.progress.backward == 40
+    loop = loop_of(task, VariationalDepth(epochs=3, batch_size=20, update="em"))
+    loop.epoch()
+    assert (loop.progress.forward, loop.progress.backward) == (40 + 50, 40), "the E-step's too"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watching(VariationalDepth):
+    """Says whether an epoch is evaluated."""
+
+    def end_epoch(self, problem, state, evaluated):
+        return Info({"evaluated": torch.full((problem.repeats,), float(evaluated))}, forward=1000)
+
+
+def test_what_the_end_of_an_epoch_says_is_told_where_it_is_evaluated(task):
+    loop = loop_of(task, Watching(epochs=5, batch_size=20, evaluate_every=2), repeats=2)
+    lines = [loop.epoch() for _ in range(5)]
+    assert [line is not None for line in lines] == [False, True, False, True, True], "the last one always"
+    assert all(line["watch"] == {"evaluated": [1.0, 1.0]} for line in lines if line)
+    assert loop.progress.forward == 5 * (40 + 1000)
+
+
+def test_the_form_that_is_captured():
+    plain, sparse = VariationalDepth(), Parsec(samples=2)
+    assert captured_form(plain) is plain
+    assert captured_form(sparse) == Parsec(samples=2, form="dense")
+    dense = Parsec(form="dense")
+    assert captured_form(dense) is dense
 
 
 def test_streams_are_independent_and_restorable():

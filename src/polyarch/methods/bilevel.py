@@ -258,11 +258,15 @@ class Bilevel(Method, ABC):
         found |= {f"supernet_{name}": value for name, value in mixed.items() if name != "objective"}
         return found | {"objective": mixed["objective"]}
 
-    def watch(self, problem: Problem, state: State) -> dict[str, Tensor]:
-        """How far the mode has collapsed; with `curvature`, also how sharp the loss is in belief's parameters."""
+    def end_epoch(self, problem: Problem, state: State, evaluated: bool) -> Info:
+        """Tells how far the mode has collapsed; with `curvature`, also how sharp the loss is in belief's parameters."""
+        if not evaluated:
+            return Info({})
         found = collapse_of(problem.space, self.distribution(problem.space, state.belief).mode())
-        if not self.curvature:
-            return found
+        return Info(found | (self._curvature(problem, state) if self.curvature else {}))
+
+    def _curvature(self, problem: Problem, state: State) -> dict[str, Tensor]:
+        """Largest eigenvalue and trace of the Hessian of a batch's loss in belief's parameters."""
         [(name, value)] = [(name, value) for name, value in state.belief.items() if value.requires_grad]
         batch = next(problem.passes("train" if self.objective.loss == "sotl" else "search", self.batch_size))
         kept = Snapshot(state.buffers.values())
@@ -274,8 +278,9 @@ class Bilevel(Method, ABC):
 
         matrix = hessian(at, value)
         kept.restore()
-        largest = torch.linalg.eigvalsh(matrix)[:, -1]
-        return found | {"hessian_eigenvalue": largest, "hessian_trace": matrix.diagonal(dim1=1, dim2=2).sum(-1)}
+        # That a search has diverged is said by the evaluation that follows.
+        largest = torch.linalg.eigvalsh(matrix.nan_to_num())[:, -1]
+        return {"hessian_eigenvalue": largest, "hessian_trace": matrix.diagonal(dim1=1, dim2=2).sum(-1)}
 
     # -- one batch -----------------------------------------------------------------------------------------------------
 

@@ -82,10 +82,6 @@ class OneShot(Method):
         """It is what paths are drawn from, unless all options get their turn."""
         return self.sampling == "prior"
 
-    def capturable(self) -> OneShot:
-        """The dense form."""
-        return self if self.form == "dense" else replace(self, form="dense")
-
     @override
     def draw(self, problem: Problem, streams: Streams) -> dict[str, Any]:
         """How images are changed, and the noise that paths are made from inside the step."""

@@ -8,7 +8,7 @@ are weighted sums: of log p(alpha_k | pi) for pi, and of log p(y | X, v, alpha_k
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -74,11 +74,6 @@ class Parsec(Method):
         return {"weights.lr": self.weights.lr_at(epoch, self.epochs), "arch.lr": self.arch.lr}
 
     @override
-    def capturable(self) -> Parsec:
-        """The dense form: which operations the sparse one runs is read back in every step."""
-        return self if self.form == "dense" else replace(self, form="dense")
-
-    @override
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Fresh weights; pi is uniform."""
         self.augment.check(problem.supernet.shape.input)
@@ -140,8 +135,10 @@ class Parsec(Method):
         return evaluate_view(problem, Dense(self.distribution(problem.space, state.belief).mode()), split)
 
     @override
-    def watch(self, problem: Problem, state: State) -> dict[str, Tensor]:
-        return collapse_of(problem.space, self.distribution(problem.space, state.belief).mode())
+    def end_epoch(self, problem: Problem, state: State, evaluated: bool) -> Info:
+        """Tells how far the mode has collapsed."""
+        mode = self.distribution(problem.space, state.belief).mode()
+        return Info(collapse_of(problem.space, mode) if evaluated else {})
 
 
 def importance_weights(log_likelihoods: Tensor, temperature: float) -> Tensor:

@@ -19,6 +19,7 @@ from typing import Annotated, Protocol
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from polyarch.core import Problem, Stage, State
 from polyarch.distributions.base import Distribution
@@ -109,6 +110,8 @@ class Progressive:
 
     def leave_out(self, problem: Problem, state: State) -> None:
         """Has options that no repeat has left not run any more; reads the state."""
+        if isinstance(state.belief[OPEN], FakeTensor):  # a dry run has no values, and counts all options
+            return
         rows = zip(relaxation_of(problem.space).simplices, state.belief[OPEN].any(0).tolist(), strict=True)
         left = {simplex.name: [k for k, is_open in enumerate(row) if is_open] for simplex, row in rows}
         problem.supernet.keep_running(left)

@@ -2,8 +2,8 @@
 
 `per=batch` draws one architecture per batch (Eq. 1): min_w E_alpha [loss of the batch under alpha]. `per=instance`
 draws one for every example (Eq. 3, NSA-i), so that batch norm sees many architectures in every batch, and its
-statistics fit any of them. With parameters of every architecture's own (settings of the space `wiring`) this is
-NSA-id. No distribution is learnt: architectures come from what the space draws from, and all of them predict together.
+statistics fit any of them. With parameters of every architecture's own (settings of the space `wiring`) this is NSA-id.
+No distribution is learnt: architectures come from what the space draws from, and all of them predict together.
 """
 
 from __future__ import annotations

@@ -100,14 +100,14 @@ class VariationalDepth(Method):
         return Info({"elbo": bound.detach()}, forward=batch.size, backward=batch.size)
 
     @override
-    def end_epoch(self, problem: Problem, state: State) -> int:
+    def end_epoch(self, problem: Problem, state: State, evaluated: bool) -> Info:
         """The E-step (Eq. 5), where belief is not moved by SGD."""
         if self.update == "sgd":
-            return 0
+            return Info({})
         totals = total_log_likelihood(problem, "train")
         with torch.no_grad():
             state.belief["logits"].copy_(posterior(totals, problem.prior).logits.squeeze(-2))
-        return problem.train_size
+        return Info({}, forward=problem.train_size)
 
     @override
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:

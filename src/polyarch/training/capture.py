@@ -7,9 +7,15 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from polyarch.core import Info
+from polyarch.core import Info, Method
+from polyarch.settings import updated
 
 WARM_UP_STEPS = 3
+
+
+def captured_form(method: Method) -> Method:
+    """The method itself where its step can be captured; one with a setting `form` in its dense form."""
+    return updated(method, {"form": "dense"}) if getattr(method, "form", "dense") != "dense" else method
 
 
 class CapturedStep:

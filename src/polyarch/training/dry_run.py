@@ -14,6 +14,7 @@ from polyarch.data.task import Split, Task
 from polyarch.distributions.priors import make_prior
 from polyarch.spaces.base import Space
 from polyarch.streams import Streams
+from polyarch.training.capture import captured_form
 from polyarch.trees import tree_map
 
 
@@ -80,7 +81,7 @@ def dry_run(method: Method, space: Space, task: Task, repeats: int = 1) -> Memor
     Raises where a step reads a value back to the host or has a shape that depends on data: it could not be captured. A
     method that has a sparse form is run in its dense one, which needs more.
     """
-    method = method.capturable()
+    method = captured_form(method)
     saved: dict[int, Tensor] = {}
 
     def note(value: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from polyarch import distributed
 from polyarch.core import Batch, Feed, FeedSpec, Info, Method, Part, Problem, State
 from polyarch.errors import PolyarchError
 from polyarch.streams import Streams
-from polyarch.training.capture import CapturedStep
+from polyarch.training.capture import CapturedStep, captured_form
 from polyarch.trees import leaves, tree_map
 
 
@@ -180,11 +180,12 @@ class Loop:
                 totals[name] = totals[name] + share if name in totals else share
             progress.forward += info.forward
             progress.backward += info.backward
-        progress.forward += self.method.end_epoch(self.problem, self.state)
         progress.epoch += 1
-        if progress.epoch % self.method.evaluate_every and progress.epoch < self.epochs:
-            return None
-        return self._evaluate(totals)
+        evaluated = progress.epoch % self.method.evaluate_every == 0 or progress.epoch >= self.epochs
+        end = self.method.end_epoch(self.problem, self.state, evaluated)
+        progress.forward += end.forward
+        progress.backward += end.backward
+        return self._evaluate(totals, end.metrics) if evaluated else None
 
     def _draw(self) -> None:
         """Draws for the next step, into fixed places."""
@@ -212,7 +213,7 @@ class Loop:
         key = (part.name, len(next(iter(batches.values()))) if part.batch is None else None)
         if key not in self._captured:
             feed = Feed(batches, self._own_draws(), self._schedule)
-            captures = self.device.type == "cuda" and self.method.capturable() is self.method
+            captures = self.device.type == "cuda" and captured_form(self.method) is self.method
             changed = {**self.state.tensors(), **{f"scratch/{n}": v for n, v in self.state.scratch.items()}}
             self._captured[key] = CapturedStep(lambda: self._compute(part, feed), changed, captures)
         return self._captured[key]()
@@ -224,7 +225,7 @@ class Loop:
         with self.problem.computing():
             return part.run(self.problem, self.state, feed)
 
-    def _evaluate(self, steps: dict[str, Tensor]) -> dict[str, Any]:
+    def _evaluate(self, steps: Mapping[str, Tensor], watched: Mapping[str, Tensor]) -> dict[str, Any]:
         """Evaluates, keeps the best, and says what happened: every value a list with one entry a repeat."""
         progress = self.progress
         splits = [self.split or "train"]
@@ -256,7 +257,7 @@ class Loop:
             **{split: {name: v.tolist() for name, v in values.items()} for split, values in found.items()},
             "probs": {name: p.detach().tolist() for name, p in belief.probs().items()},
             "entropy": belief.entropy().detach().tolist(),
-            "watch": {name: value.tolist() for name, value in self.method.watch(self.problem, self.state).items()},
+            "watch": {name: value.tolist() for name, value in watched.items()},
         }
 
     @torch.no_grad()
