@@ -21,7 +21,7 @@ import polyarch as pa
 from polyarch.data.task import Split
 from polyarch.ranking import draw
 from polyarch.scores import Candidate, Curve, Look, Tuning, fine_tuned
-from polyarch.scores.together import tuned_together
+from polyarch.scores.fine_tuning import tuned_at_once
 
 STEPS, VALID = 100, 25_000
 PASS, RECALIBRATED = Look(recalibrate=False), Look()
@@ -61,7 +61,7 @@ def main() -> None:
         "one by one": lambda: [
             fine_tuned([candidate], STEPS, Tuning(), torch.Generator(), looks=LOOKS)[0] for candidate in candidates
         ],
-        "at once": lambda: tuned_together(candidates, STEPS, Tuning(), LOOKS, False),
+        "at once": lambda: tuned_at_once(candidates, STEPS, Tuning(), LOOKS),
     }
     told: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
     for k in range(given.rounds + 1):  # the first warms up

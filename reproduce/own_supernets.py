@@ -54,7 +54,7 @@ class Pass:
     @property
     def file(self) -> str:
         """Its name in the folder."""
-        return f"{self.method}-{self.seed}-{self.tuning.rate}-{self.tuning.batch_size}.npz"
+        return f"{self.method}-{self.seed}-{self.tuning.lr}-{self.tuning.batch_size}.npz"
 
     @property
     def looks(self) -> tuple[Look, ...]:
@@ -62,7 +62,7 @@ class Pass:
 
         Only with the thesis's own rate and batch, since looking takes longer than learning.
         """
-        if self.tuning != Tuning(rates_of(self.method)[0], BATCHES[0]):
+        if self.tuning != Tuning(lr=rates_of(self.method)[0], batch_size=BATCHES[0]):
             return ()
         looked = [step for step in LOOKED if step <= self.steps]
         own = tuple(Look(step=step, examples=examples) for step in looked for examples in (0, MINIBATCH))
@@ -110,11 +110,11 @@ def passes(seeds: int, steps: int, wide_steps: int) -> Iterator[Pass]:
     for place in range(len(RATES)):
         for seed in range(seeds):
             for method in METHODS:
-                yield Pass(method, seed, Tuning(rates_of(method)[place], BATCHES[0]), steps)
+                yield Pass(method, seed, Tuning(lr=rates_of(method)[place], batch_size=BATCHES[0]), steps)
     for seed in range(seeds):
         for rate in RATES:
             for batch in BATCHES[1:]:
-                yield Pass(METHODS[0], seed, Tuning(rate, batch), wide_steps)
+                yield Pass(METHODS[0], seed, Tuning(lr=rate, batch_size=batch), wide_steps)
 
 
 def tune(found: Pass, candidates: list[Candidate], side: int) -> dict[str, np.ndarray]:
@@ -132,7 +132,7 @@ def tune(found: Pass, candidates: list[Candidate], side: int) -> dict[str, np.nd
     for look in found.looks:
         name = f"{look.step}-{look.examples}-{'recalibrated' if look.recalibrate else 'shared'}"
         arrays[f"valid-loss-{name}"] = np.array([curve.looks[look].loss for curve in curves])
-        arrays[f"valid-accuracy-{name}"] = np.array([curve.looks[look].measure for curve in curves])
+        arrays[f"valid-accuracy-{name}"] = np.array([curve.looks[look].metric for curve in curves])
         arrays[f"seconds-{name}"] = np.array([curve.looks[look].seconds for curve in curves])
     return {name: value.astype(np.float32) for name, value in arrays.items()}
 

@@ -27,10 +27,11 @@ from polyarch.architecture import Architecture
 from polyarch.core import Problem
 from polyarch.data.task import Split, Task
 from polyarch.distributions import uniform
-from polyarch.methods.side_by_side import SideBySide
 from polyarch.spaces import NasBench201
 from polyarch.streams import Streams
 from polyarch.training.loop import Loop, Progress
+from polyarch.training.optimisers import Schedule, Sgd
+from polyarch.training.side_by_side import SideBySide
 
 TRAIN, VALID = 10_000, 5_000
 SPACE = NasBench201(channels=8, cells=1)
@@ -83,7 +84,13 @@ def problem_of(task: Task, space: NasBench201, repeats: int, device: torch.devic
 
 def trained(cells: list[Architecture], task: Task, seed: int, device: torch.device) -> dict[str, np.ndarray]:
     """Curves [cells, epochs] and final test figures [cells] of one seed."""
-    method = SideBySide(tuple(cells), stopping={"split": "select"})
+    method = SideBySide(
+        tuple(cells),
+        epochs=12,
+        batch_size=128,
+        weights=Sgd(lr=0.1, nesterov=True, weight_decay=5e-4, schedule=Schedule(kind="cosine")),
+        stopping={"split": "select"},
+    )
     problem = problem_of(task, SPACE.evaluated(), len(cells), device)
     streams = [Streams(1000 * seed + k) for k in range(len(cells))]
     loop = Loop(method, problem, method.init(problem, streams, None), streams, Progress(), method.epochs)

@@ -26,7 +26,7 @@ from polyarch.scores import (
     fine_tuned,
     read_together,
 )
-from polyarch.scores.together import tuned_together
+from polyarch.scores.fine_tuning import tuned_at_once
 from polyarch.spaces import NasBench201, Sparse
 from polyarch.tables import Table
 from polyarch.training.calibration import calibration_batches, recalibrate
@@ -38,7 +38,7 @@ TEXTS = (
     "|skip_connect~0|+|nor_conv_1x1~0|none~1|+|nor_conv_3x3~0|none~1|nor_conv_3x3~2|",
 )
 STEPS, SIZE = 7, 4
-SETTINGS = {"steps": STEPS, "batch_size": SIZE, "rate": 0.05}
+SETTINGS = {"steps": STEPS, "batch_size": SIZE, "lr": 0.05}
 
 
 def examples(count, seed):
@@ -64,7 +64,7 @@ def batches_by_hand(candidate):
             yield candidate.train.x[part], candidate.train.y[part]
 
 
-def by_hand(candidate, steps=STEPS, rate=0.05):
+def by_hand(candidate, steps=STEPS, lr=0.05):
     """Losses, gradients and the network at the end; momentum SGD spelt out."""
     network = candidate.supernet.extract(candidate.architecture).train()
     weights = list(network.parameters())
@@ -79,7 +79,7 @@ def by_hand(candidate, steps=STEPS, rate=0.05):
         with torch.no_grad():
             for w, g, v in zip(weights, found, speeds, strict=True):
                 v.mul_(0.9).add_(g + 5e-4 * w)
-                w.sub_(rate * v)
+                w.sub_(lr * v)
     return losses, torch.stack(gradients), network
 
 
@@ -124,7 +124,7 @@ def test_validation_with_the_supernets_weights_as_they_are(candidates):
 
 def test_looks_leave_training_alone(candidates):
     looks = [Look(step, recalibrate=r) for step in (0, 3, STEPS) for r in (True, False)]
-    tuning = Tuning(rate=0.05, batch_size=SIZE)
+    tuning = Tuning(lr=0.05, batch_size=SIZE)
     [plain] = fine_tuned(candidates[:1], STEPS, tuning, torch.Generator())
     [seen] = fine_tuned(candidates[:1], STEPS, tuning, torch.Generator(), looks=looks, gradients=True)
     assert torch.equal(plain.losses, seen.losses)
@@ -152,7 +152,7 @@ def test_many_scores_are_read_from_one_pass(candidates, monkeypatch):
         Sogn(steps=5, **same),
         ValidLoss(**same),
         ValidLoss(steps=2, **same),
-        Sotl(steps=5, rate=0.1, **same),
+        Sotl(steps=5, lr=0.1, **same),
     ]
     alone = [score(candidates, torch.Generator().manual_seed(5)).tolist() for score in scores]
     taken_out = []
@@ -221,8 +221,8 @@ def test_regression_has_a_loss_and_no_accuracy():
         (Sotl, {"steps": 0}, "steps is 0; it must be at least 1"),
         (ValidLoss, {"steps": -1}, "steps is -1; it must be at least 0"),
         (ValidLoss, {"examples": -1}, "examples is -1"),
-        (Sotl, {"rate": 0.0}, "rate must be positive"),
-        (Sotl, {"momentum": 1.0}, "momentum must be"),
+        (Sotl, {"lr": 0.0}, "lr is 0.0; it must be above 0"),
+        (Sotl, {"momentum": 1.0}, "momentum is 1.0; it must be at least 0 and below 1"),
         (Sotl, {"batch_size": 1}, "batch_size is 1; it must be at least 2"),
         (Sog, {"weight_decay": -1.0}, "weight_decay is -1.0"),
         (Sog, {"steps": 1.5}, "whole number"),
@@ -244,6 +244,7 @@ def test_a_network_without_weights_learns_nothing():
     for score, wanted in ((Sotl(steps=4), 4 * loss), (TrainLoss(steps=4), loss), (Sog(steps=4), 0), (Sogn(steps=4), 0)):
         assert score([skip], torch.Generator()).item() == pytest.approx(wanted)
         assert score([linear], torch.Generator()).item() != pytest.approx(wanted)
+    assert ValidLoss(steps=4)([replace(skip, select=train)], torch.Generator()).item() == pytest.approx(loss)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -287,7 +288,7 @@ def many(device="cpu"):
 
 
 def alone(candidates, steps, looks):
-    tuning = Tuning(rate=0.05, batch_size=SIZE)
+    tuning = Tuning(lr=0.05, batch_size=SIZE)
     return [fine_tuned([c], steps, tuning, torch.Generator(), looks=looks, gradients=True)[0] for c in candidates]
 
 
@@ -301,21 +302,21 @@ def check_same(found, wanted, tolerance):
         assert curve.looks.keys() == own.looks.keys()
         for look, seen in own.looks.items():
             assert curve.looks[look].loss == pytest.approx(seen.loss, rel=tolerance), look
-            assert curve.looks[look].measure == pytest.approx(seen.measure), look
+            assert curve.looks[look].metric == pytest.approx(seen.metric), look
             assert curve.looks[look].seconds > 0
 
 
 def test_many_at_once_are_what_each_is_alone():
     candidates = many()
     before = {name: value.clone() for name, value in candidates[0].supernet.state_dict().items()}
-    found = tuned_together(candidates, 5, Tuning(rate=0.05, batch_size=SIZE), LOOKS, True)
+    found = tuned_at_once(candidates, 5, Tuning(lr=0.05, batch_size=SIZE), LOOKS, True)
     check_same(found, alone(candidates, 5, LOOKS), 1e-9)
     assert all(torch.equal(value, before[name]) for name, value in candidates[0].supernet.state_dict().items())
 
 
 def test_many_that_are_only_looked_at():
     candidates = many()
-    check_same(tuned_together(candidates, 0, Tuning(), LOOKS[:2], False), _looked_at(candidates), 1e-9)
+    check_same(tuned_at_once(candidates, 0, Tuning(), LOOKS[:2], False), _looked_at(candidates), 1e-9)
 
 
 def _looked_at(candidates):
@@ -326,16 +327,16 @@ def _looked_at(candidates):
 def test_a_gpu_takes_many_at_once(monkeypatch):
     candidates = many("cuda")
     wanted = alone(candidates, 5, LOOKS)
-    tuning = Tuning(rate=0.05, batch_size=SIZE)
+    tuning = Tuning(lr=0.05, batch_size=SIZE)
     called = []
 
     def limited(some, *given):
         called.append(len(some))
         if len(some) > 4:
             raise torch.OutOfMemoryError
-        return tuned_together(some, *given)
+        return tuned_at_once(some, *given)
 
-    monkeypatch.setattr("polyarch.scores.tuning.tuned_together", limited)
+    monkeypatch.setattr("polyarch.scores.fine_tuning.tuned_at_once", limited)
     found = fine_tuned(candidates, 5, tuning, torch.Generator(), looks=LOOKS, gradients=True)
     assert called == [8, 4, 4]
     check_same(found, wanted, 1e-6)

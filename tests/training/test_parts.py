@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from polyarch.core import LAST, EarlyStopping, Examples, Feed, FeedSpec, Info, Method, Part, Problem, State, gradients
-from polyarch.data.task import Gaussian, TaskShape
+from polyarch.core import LAST, EarlyStopping, Feed, FeedSpec, Info, Method, Part, Problem, State, gradients
+from polyarch.data.task import Gaussian, Split, TaskShape
 from polyarch.distributions import Categorical, uniform
 from polyarch.spaces.base import Hard, Supernet
 from polyarch.streams import Streams
@@ -109,7 +109,7 @@ def problem_of(repeats=2):
 
     def split(n):
         left, first, second = (torch.randn(n, size, generator=generator) for size in (2, 3, 1))
-        return Examples({"left": left, "pair": (first, second)}, left[:, 0] - 2 * second[:, 0])
+        return Split({"left": left, "pair": (first, second)}, left[:, 0] - 2 * second[:, 0])
 
     data = {name: split(n) for name, n in EXAMPLES.items()}
     return Problem(Lines(), Sum(repeats), Gaussian(), uniform(Lines().decisions), data)

@@ -9,7 +9,6 @@ from polyarch.methods.gdas import Gdas
 from polyarch.methods.one_shot import OneShot
 from polyarch.methods.parsec import Parsec
 from polyarch.methods.semi_supervised import SemiSupervised
-from polyarch.methods.side_by_side import SideBySide
 from polyarch.methods.standalone import Standalone
 from polyarch.methods.stochastic import StochasticArchitectures
 from polyarch.methods.variational_depth import VariationalDepth
@@ -28,7 +27,6 @@ __all__ = [
     "Parsec",
     "Problem",
     "SemiSupervised",
-    "SideBySide",
     "Stage",
     "Standalone",
     "State",

@@ -26,7 +26,7 @@ from polyarch.ranking.statistics import (
 )
 from polyarch.scores.base import Candidate, Score
 from polyarch.scores.parameters import Parameters
-from polyarch.scores.tuning import Tuned, read_together
+from polyarch.scores.tuned import Tuned, read_together
 from polyarch.settings import at_least, plain
 from polyarch.spaces.base import Space
 from polyarch.streams import Streams

@@ -2,6 +2,7 @@
 
 from polyarch.scores.base import Candidate, Score
 from polyarch.scores.curves import Curve, Look, Tuning
+from polyarch.scores.fine_tuning import fine_tuned
 from polyarch.scores.grad_norm import GradNorm
 from polyarch.scores.grasp import Grasp
 from polyarch.scores.jacob_cov import JacobCov
@@ -13,7 +14,7 @@ from polyarch.scores.sog import Sog, Sogn
 from polyarch.scores.sotl import Sotl, TrainLoss
 from polyarch.scores.synflow import SynFlow, without_batch_norm
 from polyarch.scores.table import Tabulated
-from polyarch.scores.tuning import Tuned, fine_tuned, read_together
+from polyarch.scores.tuned import Tuned, read_together
 from polyarch.scores.validation import ValidAccuracy, ValidLoss
 
 __all__ = [

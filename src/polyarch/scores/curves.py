@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from polyarch.data.task import Split
-from polyarch.settings import at_least
-from polyarch.training.optimisers import Sgd
+from polyarch.settings import AtLeast, NonNegative, PositiveFloat, Share, check
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Tuning:
     """The recipe: momentum SGD at a constant rate, from the supernet's weights and without momentum at first."""
 
-    rate: float = 0.01
-    batch_size: int = 64
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
+    lr: PositiveFloat = 0.01
+    batch_size: Annotated[int, AtLeast(2)] = 64  # batch norm has no variance of one example
+    momentum: Share = 0.9
+    weight_decay: NonNegative = 5e-4
 
-    def check(self) -> None:
-        """Raises where it makes no sense."""
-        Sgd(lr=self.rate, momentum=self.momentum)  # checks both
-        at_least("batch_size", self.batch_size, 2)  # batch norm has no variance of one example
-        at_least("weight_decay", self.weight_decay, 0)
+    def __post_init__(self) -> None:
+        check(self)
 
 
 @dataclass(frozen=True)
@@ -48,8 +45,8 @@ class Seen:
 
     loss: float
     """Mean negative log-likelihood."""
-    measure: float
-    """The likelihood's everyday measure, for classes the accuracy."""
+    metric: float
+    """The likelihood's everyday metric, for classes the accuracy."""
     seconds: float
 
 
@@ -62,13 +59,11 @@ class Curve:
     start_seconds: float
     """Of taking the network out of the supernet."""
     step_seconds: float
-    """Of all steps, looks and gradient sums aside."""
+    """Of all steps, looks aside: with capturing the first one on a GPU, and with measuring gradients where asked to."""
     gradient_norms: Tensor | None = None
     """L1 norm of the step's gradient over all trained parameters, weight decay left out."""
     gradient_sums: Tensor | None = None
     """L1 norm of the sum, coordinate by coordinate, of all gradients up to the step."""
-    gradient_seconds: float = 0.0
-    """Of these norms and sums."""
     looks: dict[Look, Seen] = field(default_factory=dict)
 
     def seconds_of(self, steps: int) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from polyarch.scores.tuning import Curve, Tuned
+from polyarch.scores.curves import Curve
+from polyarch.scores.tuned import Tuned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +31,6 @@ class Sog(Tuned):
         assert curve.gradient_sums is not None
         return float(curve.gradient_sums[self.steps - 1])
 
-    def seconds(self, curve: Curve) -> float:
-        """See `Tuned.seconds`."""
-        return _seconds(curve, self.steps)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Sogn(Tuned):
@@ -52,11 +49,3 @@ class Sogn(Tuned):
         """See `Tuned.read`."""
         assert curve.gradient_norms is not None
         return float(curve.gradient_norms[: self.steps].sum())
-
-    def seconds(self, curve: Curve) -> float:
-        """See `Tuned.seconds`."""
-        return _seconds(curve, self.steps)
-
-
-def _seconds(curve: Curve, steps: int) -> float:
-    return curve.seconds_of(steps) + curve.gradient_seconds * steps / len(curve.losses)

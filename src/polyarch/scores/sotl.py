@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from polyarch.scores.tuning import Curve, Tuned
+from polyarch.scores.curves import Curve
+from polyarch.scores.tuned import Tuned
 
 
 @dataclass(frozen=True, kw_only=True)

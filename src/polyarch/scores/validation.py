@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from polyarch.errors import PolyarchError
 from polyarch.scores.base import Candidate, Need
-from polyarch.scores.tuning import Curve, Look, Tuned
+from polyarch.scores.curves import Curve, Look
+from polyarch.scores.tuned import Tuned
 from polyarch.settings import Count
 
 
@@ -58,7 +59,7 @@ class ValidAccuracy(_Validated):
 
     def read(self, curve: Curve) -> float:
         """See `Tuned.read`."""
-        return curve.looks[self._look].measure
+        return curve.looks[self._look].metric
 
 
 @dataclass(frozen=True, kw_only=True)

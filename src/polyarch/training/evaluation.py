@@ -12,14 +12,19 @@ from polyarch.spaces.views import Dense, Soft, Sparse, SparsePerRepeat
 
 
 @torch.no_grad()
-def evaluate_view(problem: Problem, view: Sparse | SparsePerRepeat | Dense | Soft, split: str) -> dict[str, Tensor]:
-    """Mean log-likelihood, which is the objective too, and the everyday metric: [repeats] each, in evaluation mode."""
+def evaluate_view(
+    problem: Problem, view: Sparse | SparsePerRepeat | Dense | Soft, split: str, size: int = 1024
+) -> dict[str, Tensor]:
+    """Mean log-likelihood, which is the objective too, and the everyday metric: [repeats] each, in evaluation mode.
+
+    `size` examples of the split are passed at a time.
+    """
     problem.supernet.eval()
     quickest = problem.supernet.quickest(view.choices) if isinstance(view, Dense) else view
     count = len(problem.data[split])
     fit = torch.zeros(problem.repeats, dtype=torch.float64, device=problem.device)
     measured = torch.zeros_like(fit)
-    for batch in problem.passes(split):
+    for batch in problem.passes(split, size):
         outputs = problem.supernet(batch.x, quickest)
         fit += problem.likelihood.log_likelihood(outputs, batch.y).sum(-1, dtype=torch.float64)
         measured += problem.likelihood.measured(outputs, batch.y).sum(-1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -161,31 +161,39 @@ class Loop:
 
     def epoch(self) -> dict[str, Any] | None:
         """One epoch; returns what there is to tell when it was one after which to evaluate, else None."""
-        progress = self.progress
-        for name, now in self.method.schedule(progress.epoch).items():
-            self._schedule[name].fill_(now)
-        counts = self.batches.counts
-        parts = {
-            count: self.method.parts(self.problem, self.state, progress.epoch, count) for count in dict.fromkeys(counts)
-        }
-        self.batches.shuffle(self.streams)
+        progress, counts = self.progress, self.batches.counts
         totals: dict[str, Tensor] = {}
-        for step, count in enumerate(counts):
-            self._draw()
-            info = self._step(step, parts[count])
+        for count, info in zip(counts, self.steps(), strict=True):
             if self.on_step:
                 self.on_step(info)
             for name, value in info.metrics.items():
                 share = value * (count / sum(counts))
                 totals[name] = totals[name] + share if name in totals else share
-            progress.forward += info.forward
-            progress.backward += info.backward
         progress.epoch += 1
         evaluated = progress.epoch % self.method.evaluate_every == 0 or progress.epoch >= self.epochs
         end = self.method.end_epoch(self.problem, self.state, evaluated)
         progress.forward += end.forward
         progress.backward += end.backward
         return self._evaluate(totals, end.metrics) if evaluated else None
+
+    def steps(self) -> Iterator[Info]:
+        """The steps of one epoch, each made when it is asked for: between two of them the state may be looked at.
+
+        What a step says lies in fixed places on a CUDA device; copy what is kept before the next one.
+        """
+        progress, counts = self.progress, self.batches.counts
+        for name, now in self.method.schedule(progress.epoch).items():
+            self._schedule[name].fill_(now)
+        parts = {
+            count: self.method.parts(self.problem, self.state, progress.epoch, count) for count in dict.fromkeys(counts)
+        }
+        self.batches.shuffle(self.streams)
+        for step, count in enumerate(counts):
+            self._draw()
+            info = self._step(step, parts[count])
+            progress.forward += info.forward
+            progress.backward += info.backward
+            yield info
 
     def _draw(self) -> None:
         """Draws for the next step, into fixed places."""

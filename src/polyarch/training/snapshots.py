@@ -19,4 +19,5 @@ class Snapshot:
     @torch.no_grad()
     def restore(self) -> None:
         """Puts the values back, in place."""
-        torch._foreach_copy_(self._tensors, self.values)
+        if self._tensors:  # torch copies no empty list
+            torch._foreach_copy_(self._tensors, self.values)

@@ -6,11 +6,12 @@ import torch
 
 import polyarch as pa
 from polyarch import PolyarchError
-from polyarch.core import Problem
+from polyarch.core import LAST, Problem
 from polyarch.data.task import Split
-from polyarch.methods.side_by_side import SideBySide
 from polyarch.streams import Streams
 from polyarch.training.loop import Loop, Progress
+from polyarch.training.optimisers import Schedule, Sgd
+from polyarch.training.side_by_side import SideBySide
 
 CELLS = pa.spaces.NasBench201(channels=2, cells=1)
 
@@ -23,8 +24,9 @@ def images(tmp_path_factory):
 
 
 def loop_of(architectures, task, seeds):
-    method = SideBySide(tuple(architectures), epochs=2, batch_size=8, stopping={"split": "never"})
-    space = method.stages(CELLS)[0].space
+    weights = Sgd(lr=0.1, nesterov=True, weight_decay=5e-4, schedule=Schedule(kind="cosine"))
+    method = SideBySide(tuple(architectures), epochs=2, batch_size=8, weights=weights, stopping=LAST)
+    space = CELLS.evaluated()
     data = {"train": task.train, "select": task.select}
     problem = Problem(
         space,
