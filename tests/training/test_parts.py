@@ -10,7 +10,8 @@ from torch import nn
 from polyarch.core import LAST, EarlyStopping, Feed, FeedSpec, Info, Method, Part, Problem, State, gradients
 from polyarch.data.task import Gaussian, Split, TaskShape
 from polyarch.distributions import Categorical, uniform
-from polyarch.spaces.base import Hard, Supernet
+from polyarch.spaces.base import Supernet
+from polyarch.spaces.views import Sparse
 from polyarch.streams import Streams
 from polyarch.testing.toy import Lines
 from polyarch.training.evaluation import evaluate_view
@@ -18,7 +19,7 @@ from polyarch.training.loop import Batches, Loop, Progress
 from polyarch.training.optimisers import Sgd, momentum_buffers
 from polyarch.trees import leaves, tree_map
 
-VIEW = Hard((0, 0))
+VIEW = Sparse((0, 0))
 EXAMPLES = {"train": 22, "valid": 7}
 SPECS = {"train": FeedSpec("train", 4, count=2, shorter=True), "search": FeedSpec("valid", 3)}
 
@@ -26,7 +27,7 @@ SPECS = {"train": FeedSpec("train", 4, count=2, shorter=True), "search": FeedSpe
 class Sum(Supernet):
     """A linear function of three inputs, two of which come as a pair."""
 
-    views: ClassVar[frozenset[type]] = frozenset({Hard})
+    views: ClassVar[frozenset[type]] = frozenset({Sparse})
 
     def __init__(self, repeats):
         super().__init__()
