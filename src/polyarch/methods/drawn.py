@@ -20,6 +20,7 @@ from polyarch.distributions.categorical import Categorical
 from polyarch.distributions.listed import Listed
 from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Space
+from polyarch.spaces.sub_spaces import HasMembers
 from polyarch.spaces.views import PerExample, Sparse, View
 from polyarch.streams import Streams
 from polyarch.training.augment import Augment
@@ -96,10 +97,9 @@ class DrawnArchitectures(Method, ABC):
         """Architectures of every example, from numbers [repeats, examples, decisions]."""
         # An only one is known to the host, and sums of what it reads are quickest; but not on a CUDA device, where
         # kernels move less memory, nor with weights of its own, whose place the host would have to read.
-        only = "choices" in state.belief and state.belief["choices"].shape[1] == 1
-        if only and not problem.space.listed_only and not uniform.is_cuda:
-            [choices] = problem.space.random().support().tolist()
-            return Sparse(tuple(choices))
+        space = problem.space
+        if isinstance(space, HasMembers) and len(space.members) == 1 and not space.listed_only and not uniform.is_cuda:
+            return Sparse(space.members[0].choices)
         return PerExample(self.chosen(state, uniform))
 
     def chosen(self, state: State, uniform: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from abc import ABC
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, cast, final
+from typing import Any, ClassVar, Protocol, cast, final, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,15 @@ class SubSpace(Space, ABC):
     @override
     def check(self, shape: TaskShape) -> None:
         self.space.check(shape)
+
+
+@runtime_checkable
+class HasMembers(Protocol):
+    """A space that draws random architectures from a list, which the host knows without reading a tensor."""
+
+    @property
+    def members(self) -> tuple[Architecture, ...]:
+        """The list; empty where it has none."""
 
 
 @final
