@@ -20,8 +20,8 @@ from polyarch.training.optimisers import Sgd, momentum_buffers
 from polyarch.trees import leaves, tree_map
 
 VIEW = Sparse((0, 0))
-EXAMPLES = {"train": 22, "valid": 7}
-SPECS = {"train": FeedSpec("train", 4, count=2, shorter=True), "search": FeedSpec("valid", 3)}
+EXAMPLES = {"train": 22, "select": 7}
+SPECS = {"train": FeedSpec("train", 4, count=2, shorter=True), "search": FeedSpec("select", 3)}
 
 
 class Sum(Supernet):
@@ -147,9 +147,9 @@ def test_the_inputs_of_an_example_stay_together():
 
 def test_a_whole_split_in_order():
     problem = problem_of()
-    found = list(problem.passes("valid", size=3))
+    found = list(problem.passes("select", size=3))
     assert [batch.y.shape for batch in found] == [(2, 3), (2, 3), (2, 1)]
-    for k, whole in enumerate(leaves(problem.data["valid"].x)):
+    for k, whole in enumerate(leaves(problem.data["select"].x)):
         together = torch.cat([list(leaves(batch.x))[k] for batch in found], 1)
         assert torch.equal(together, whole.expand(2, *whole.shape))
 
@@ -247,7 +247,7 @@ def trained_by_hand(problem, repeat, epochs):
                 (-value).backward()
                 optimiser.step()
                 fits.append(value.item())
-            seen = fit("valid", search[3 * (step % 2) : 3 * (step % 2) + 3]).item()
+            seen = fit("select", search[3 * (step % 2) : 3 * (step % 2) + 3]).item()
             others.append((count / 5, count * shift.item(), seen, scales[:count].sum().item(), own.sum().item()))
         shares, *columns = zip(*others, strict=True)
         means = [sum(s * v for s, v in zip(shares, column, strict=True)) for column in columns]
@@ -267,5 +267,5 @@ def test_a_step_of_parts_on_trees_is_what_it_is_by_hand():
         for line, expected in zip(lines, told, strict=True):
             assert {name: values[repeat] for name, values in line["step"].items()} == pytest.approx(expected, rel=1e-4)
     assert (lines[0]["forward"], lines[0]["backward"]) == (20 + 3 * 3, 20)
-    assert lines[0]["valid"].keys() == lines[0]["train"].keys() == {"objective", "log_likelihood", "squared_error"}
+    assert lines[0]["select"].keys() == lines[0]["train"].keys() == {"objective", "log_likelihood", "squared_error"}
     assert all("scratch" not in name for name in loop.state.tensors()), "no checkpoint holds what outlives no step"
