@@ -18,8 +18,8 @@ import torch
 
 from polyarch.architecture import Architecture
 from polyarch.ranking.statistics import Figure, kendall, mean_of_best, spearman, standing, standing_of_chance
-from polyarch.ranking.truth import find_truth
 from polyarch.scores import Score, Sog, Sogn, Sotl, TrainLoss, ValidAccuracy, ValidLoss
+from polyarch.tables.truth import find_truth
 from reproduce import one_shot_ranks
 from reproduce import one_shot_supernets_shown as shown
 from reproduce.one_shot_parts import Part, Row
@@ -104,11 +104,11 @@ def cells_of(paths: list[Path]) -> list[Architecture]:
 
 def known_of(cells: list[Architecture]) -> Known:
     """From the table that the library comes with."""
-    truth = find_truth(SPACE, None, None)
+    truth = find_truth(SPACE)
     choices = torch.tensor([cell.choices for cell in cells])
     seeds = [column.name for column in truth.table.columns.values() if column.array == SEEDS]
     return Known(
-        truth.of(SPACE, cells),
+        truth.values(cells),
         np.stack([truth.table.values(name, SPACE, choices).numpy() for name in seeds], 1),
         parameters(SPACE, choices),
     )

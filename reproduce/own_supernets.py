@@ -26,9 +26,9 @@ import polyarch as pa
 from polyarch import catalogue
 from polyarch.data.task import Task
 from polyarch.methods.one_shot import OneShot
-from polyarch.ranking.truth import find_truth
 from polyarch.scores import Candidate, Curve, Look, Tuning, fine_tuned
 from polyarch.streams import Streams
+from polyarch.tables.truth import find_truth
 from polyarch.training.capture import captured_form
 from polyarch.training.loop import Loop, Progress
 from reproduce.own_truth import SPACE, halved, problem_of
@@ -151,7 +151,7 @@ def candidates_of(one: Pass, count: int, task: Task, folder: Path, device: torch
         select=problem.data["select"],
         order=one.seed,
     )
-    return [replace(given, architecture=cell) for cell in find_truth(SPACE, None, None).draw(SPACE, count, seed=0)]
+    return [replace(given, architecture=cell) for cell in find_truth(SPACE).draw(count, seed=0)]
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ import polyarch as pa
 from polyarch import PolyarchError
 from polyarch.data.task import Classification, Split, TaskShape
 from polyarch.distributions import Categorical
-from polyarch.ranking import default_truth, draw, find_truth, mean_of_best, rank, spearman
+from polyarch.ranking import draw, mean_of_best, rank, spearman
 from polyarch.ranking.figure import draw_ranking
 from polyarch.scores import Candidate, Macs, Parameters, Score, Sog, Sotl, SynFlow, TrainLoss, ValidLoss
 from polyarch.spaces import NasBench201, ResidualDepth
@@ -231,7 +231,7 @@ def test_refusals(candidates):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Architectures and truth.
+# Architectures.
 
 
 def test_draws_are_different_and_even():
@@ -250,35 +250,6 @@ def test_draws_from_a_belief_that_knows_few():
     space = ResidualDepth(max_depth=3)
     belief = Categorical(space.decisions, torch.tensor([[0.0, 0.0, -1e9, -1e9]]))
     assert {a.text for a in draw(space, 4, 0, belief)} == {"depth=0", "depth=1"}
-
-
-def table(path, **columns):
-    np.savez(path, arch=np.array([f"depth={d}" for d in range(3)]), **columns)
-    return path
-
-
-def test_the_column_of_the_truth(tmp_path):
-    space, ramp = ResidualDepth(max_depth=3), np.arange(3.0)
-    path = table(tmp_path / "t.npz", test_acc=ramp, valid_acc=ramp + 1, valid_loss=-ramp, odd=ramp)
-    assert find_truth(space, path, None).column == "test_acc"
-    loss = find_truth(space, path, "valid_loss")
-    assert loss.better == "lower"
-    architectures = [space.parse(f"depth={d}") for d in (2, 0)]
-    assert loss.of(space, architectures).tolist() == [-2, 0]
-    assert find_truth(space, table(tmp_path / "v.npz", valid_acc=ramp, valid_loss=ramp), None).column == "valid_acc"
-    assert find_truth(space, table(tmp_path / "l.npz", valid_loss=ramp), None).column == "valid_loss"
-    with pytest.raises(PolyarchError, match="does not say which direction is better"):
-        find_truth(space, path, "odd")
-    with pytest.raises(PolyarchError, match="several columns: a_test_acc, b_test_acc; name one"):
-        find_truth(space, table(tmp_path / "2.npz", a_test_acc=ramp, b_test_acc=ramp), None)
-    with pytest.raises(PolyarchError, match="no row for 1 of the architectures"):
-        loss.of(space, [space.parse("depth=3"), *architectures])
-
-
-def test_without_a_table():
-    assert default_truth(ResidualDepth()) is None
-    with pytest.raises(PolyarchError, match="--table and --column"):
-        find_truth(ResidualDepth(), None, None)
 
 
 @pytest.mark.skipif(not NASBENCH201.exists(), reason="needs the table of NAS-Bench-201")
@@ -315,21 +286,3 @@ def test_the_picture(candidates):
     assert "undefined" not in svg
     alone = rank(candidates, {}, np.ones(6), resamples=2)
     assert "undefined" in draw_ranking(alone, "test_acc")["svg"].decode()
-
-
-def test_the_table_that_comes_along():
-    """Different networks of the space, in per cent, one row each; only for the size that was trained."""
-    space = NasBench201(channels=8, cells=1)
-    found = find_truth(space, None, None)
-    assert found.column == "test_accuracy"
-    assert found.better == "higher"
-    cells = [space.parse(text) for text in found.table.architectures]
-    assert len({space.canonical(cell) for cell in cells}) == len(cells) == 768
-    numbers = found.of(space, cells)
-    assert 80 < numbers.min() < numbers.mean() < numbers.max() < 95
-    seeds = [name for name in found.table.columns if name.startswith("test_accuracy_seeds")]
-    assert np.allclose(np.mean([found.table.whole(name) for name in seeds], 0), numbers, atol=1e-4), "their mean"
-    assert default_truth(NasBench201()) is None
-    drawn = found.draw(space, 20, seed=3)
-    assert drawn == found.draw(space, 50, seed=3)[:20]
-    assert len(set(drawn)) == 20

@@ -12,9 +12,9 @@ from scipy.stats import kendalltau, spearmanr
 
 from polyarch.blackbox import Evaluation, History, Spent
 from polyarch.data.task import TaskShape
-from polyarch.ranking.truth import find_truth
 from polyarch.spaces import NasBench201
 from polyarch.tables.table import Table
+from polyarch.tables.truth import find_truth
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results" / "ranking"
@@ -230,9 +230,9 @@ CELLS, LENGTH = 40, 120
 def own_cells():
     from reproduce.own_truth import SPACE
 
-    table = find_truth(SPACE, None, None)
-    cells = table.draw(SPACE, CELLS, seed=0)
-    return cells, table.of(SPACE, cells)
+    truth = find_truth(SPACE)
+    cells = truth.draw(CELLS, seed=0)
+    return cells, truth.values(cells)
 
 
 def raw_arrays(sign):

@@ -18,10 +18,11 @@ from polyarch.cli.options import Json, Set
 if TYPE_CHECKING:
     from polyarch.architecture import Architecture
     from polyarch.data.task import Task, TaskShape
-    from polyarch.ranking import Figure, Ranking, Standing, Truth
+    from polyarch.ranking import Figure, Ranking, Standing
     from polyarch.runs.run import Run
     from polyarch.scores.base import Candidate, Score
     from polyarch.spaces.base import Space
+    from polyarch.tables import Truth
 
 SOURCES = ("uniform", "belief", "table")
 SAMPLE = 100
@@ -95,15 +96,16 @@ def rank(
 
     Settings of scores are set like others, SCORE.NAME=VALUE; a bare name is set in every score that has it.
     """
-    from polyarch.ranking import find_truth
     from polyarch.ranking import rank as compare
+    from polyarch.tables import find_truth
 
     given = _given(run, space, data, inputs, classes, by, settings)
     watched = (given.run.config.table, given.run.config.column) if given.run and not table else (table, column)
     truth = find_truth(given.space, watched[0] or None, column or watched[1])
+    better = truth.better
     source = source or ("uniform" if watched[0] else "table")
     chosen, how = _chosen(given, truth, sample, source, architectures, seed)
-    numbers = truth.of(given.space, chosen)
+    numbers = truth.values(chosen)
     candidates = _candidates(given, chosen, truth, seed, device)
     about = _about(given, truth, how, candidates[0])
     if sample and len(chosen) < sample:
@@ -113,7 +115,7 @@ def rank(
             candidates,
             given.scores,
             numbers,
-            better=truth.better,
+            better=better,
             seed=seed,
             resamples=resamples,
             out=out,
@@ -237,7 +239,7 @@ def _chosen(
     if source not in SOURCES:
         raise unknown("value of --from", source, SOURCES)
     if source == "table":
-        return truth.draw(given.space, sample or SAMPLE, seed), source
+        return truth.draw(sample or SAMPLE, seed), source
     if source == "belief" and given.run is None:
         raise PolyarchError("--from belief draws from what a run believes; give its folder")
     belief = given.run.distribution if given.run and source == "belief" else None
@@ -271,7 +273,7 @@ def _candidates(
     from polyarch.streams import Streams
 
     needs = frozenset(need for score in given.scores.values() for need in score.needs)
-    options: dict[str, Any] = {"table": truth.table, "column": truth.column, "device": str(find_device(device))}
+    options: dict[str, Any] = {"table": truth.table, "column": truth.column.name, "device": str(find_device(device))}
     if given.run:
         return candidates_of(given.run, architectures, needs, Streams(seed)["data"], **options)
     likelihood = given.task.likelihood if given.task else None
@@ -295,7 +297,7 @@ def _about(given: _Given, truth: Truth, how: str, first: Candidate) -> dict[str,
         "data": fingerprint,
         "sampled": how,
         "table": truth.table.where,
-        "column": truth.column,
+        "column": truth.column.name,
         "device": first.device.type,
     }
 
@@ -329,7 +331,7 @@ def _write(out: Path, told: dict[str, Any], found: Ranking, truth: Truth) -> Non
     from polyarch.ranking.figure import draw_ranking
 
     write_json(out / "ranking.json", told)
-    for kind, content in draw_ranking(found, truth.column).items():
+    for kind, content in draw_ranking(found, truth.column.name).items():
         write_whole(out / f"ranking.{kind}", content)
 
 
@@ -337,7 +339,7 @@ def _show(found: Ranking, given: _Given, truth: Truth, how: str) -> None:
     best = found.summary()["truth"]["best"]
     sampled = {"uniform": "drawn evenly", "belief": "drawn from belief"}.get(how, f"of {how}")
     print(f"{len(found.architectures)} architectures of {given.space.name}, {sampled}")
-    print(f"truth: {truth.column} of {truth.table.where}, mean {found.truth.mean():.5g}, best {best:.5g}\n")
+    print(f"truth: {truth.column.name} of {truth.table.where}, mean {found.truth.mean():.5g}, best {best:.5g}\n")
     wide = max(len(name) for name in ("random", *found.scores))
     print(f"{'score':<{wide}}  {_in_columns(COLUMNS)}")
     for name, scored in found.scores.items():

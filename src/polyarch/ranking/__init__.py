@@ -11,16 +11,12 @@ from polyarch.ranking.statistics import (
     standing_of_chance,
     to_tenths,
 )
-from polyarch.ranking.truth import Truth, default_truth, find_truth
 
 __all__ = [
     "Figure",
     "Ranking",
     "Standing",
-    "Truth",
-    "default_truth",
     "draw",
-    "find_truth",
     "kendall",
     "mean_of_best",
     "rank",

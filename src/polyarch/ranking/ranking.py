@@ -17,7 +17,6 @@ from polyarch.errors import PolyarchError
 from polyarch.ranking.ledger import Judgement, Ledger, open_ledger
 from polyarch.ranking.statistics import (
     RESAMPLES,
-    Better,
     Figure,
     Numbers,
     Standing,
@@ -30,6 +29,7 @@ from polyarch.scores.tuned import Tuned, read_together
 from polyarch.settings import at_least, plain
 from polyarch.spaces.base import Space
 from polyarch.streams import Streams
+from polyarch.tables.columns import Better
 
 FORMAT = 1
 """Of what a folder keeps."""

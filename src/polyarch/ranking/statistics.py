@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,9 +24,9 @@ from scipy.stats import kendalltau, rankdata
 
 from polyarch.errors import PolyarchError
 from polyarch.settings import at_least
+from polyarch.tables.columns import Better
 
 Numbers = NDArray[np.float64]
-Better = Literal["higher", "lower"]
 
 TOP = 10
 """How many of a score's best are looked at together."""

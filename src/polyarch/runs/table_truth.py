@@ -11,8 +11,8 @@ from typing_extensions import override
 from polyarch.callbacks import Callback, Ending, Evaluation
 from polyarch.errors import PolyarchError
 from polyarch.runs.config import Config
-from polyarch.runs.truth import Truth
 from polyarch.spaces.base import Space
+from polyarch.tables.truth import Truth, find_truth
 
 
 @final
@@ -35,13 +35,14 @@ class TableTruth(Callback):
 
     def open(self, space: Space) -> Truth:
         """Reads the table for what is to be searched; raises where it does not fit. `search` calls it."""
-        self._opened = Truth(self._table, self._column, space)
+        self._opened = find_truth(space, self._table, self._column, splits=("valid",))
+        self._opened.check_fits()
         return self._opened
 
     @override
     def on_evaluation(self, evaluation: Evaluation) -> None:
         assert self._opened is not None
-        evaluation.metrics["truth"] = self._opened.of(evaluation.space, evaluation.belief.mode())
+        evaluation.metrics["truth"] = self._opened.known(evaluation.space, evaluation.belief.mode())
 
     @override
     def on_end(self, ending: Ending) -> None:
@@ -56,7 +57,7 @@ def open_table_truth(callbacks: Sequence[Callback], space: Space) -> tuple[str, 
     if len(watching) > 1:
         raise PolyarchError(f"a search is watched by one table, not by {len(watching)}; give one TableTruth")
     opened = [callback.open(space) for callback in watching]
-    return (opened[0].table, opened[0].column.name) if opened else ("", "")
+    return (opened[0].table.where, opened[0].column.name) if opened else ("", "")
 
 
 def table_truth_of(config: Config) -> list[Callback]:

@@ -4,5 +4,17 @@ from polyarch.tables.columns import Column
 from polyarch.tables.converting import convert
 from polyarch.tables.finding import find_table, known_tables, open_table
 from polyarch.tables.table import Coverage, Table
+from polyarch.tables.truth import Truth, default_table, find_truth
 
-__all__ = ["Column", "Coverage", "Table", "convert", "find_table", "known_tables", "open_table"]
+__all__ = [
+    "Column",
+    "Coverage",
+    "Table",
+    "Truth",
+    "convert",
+    "default_table",
+    "find_table",
+    "find_truth",
+    "known_tables",
+    "open_table",
+]
