@@ -1,4 +1,4 @@
-"""Supernets of our own small benchmark, and what fine-tuning its cells from their weights shows (seed 002, 4.2).
+"""Supernets of our own small benchmark, and what fine-tuning its cells from their weights shows (SoTL thesis, 4.2).
 
     python -m reproduce.own_supernets train --folder IMAGES --device cuda --out runs/own-supernets
     python -m reproduce.own_supernets tune --folder IMAGES --device cuda --out runs/own-supernets
@@ -28,9 +28,9 @@ from polyarch.data.task import Task
 from polyarch.methods.one_shot import OneShot
 from polyarch.ranking.truth import find_truth
 from polyarch.scores import Candidate, Curve, Look, Tuning, fine_tuned
-from polyarch.training.loop import Loop, Progress
 from polyarch.training.streams import Streams
-from reproduce.own_truth import SPACE, halved, problem_of
+from reproduce.own_truth import SPACE, halved, learnt, problem_of
+from reproduce.showing import parser_of
 
 METHODS = ("single-path", "fairnas", "multipath", "reptile", "metaprox")
 RATES = (0.01, 0.001)
@@ -77,10 +77,7 @@ def train(name: str, task: Task, seeds: Sequence[int], epochs: int, device: torc
         method = method.capturable()
     problem = problem_of(task, SPACE, len(seeds), device)
     streams = [Streams(seed) for seed in seeds]
-    loop = Loop(method, problem, method.init(problem, streams, None), streams, Progress(), epochs)
-    for _ in range(epochs):
-        line = loop.epoch()
-    assert line is not None
+    *_, line = learnt(method, problem, streams)[1]
     print(json.dumps({"method": name, "seeds": seeds, "train": line["step"], "valid": line["valid"]}), flush=True)
     found = problem.supernet.state_dict().items()
     return {seed: {key: value[k : k + 1].cpu().clone() for key, value in found} for k, seed in enumerate(seeds)}
@@ -155,7 +152,7 @@ def candidates_of(one: Pass, count: int, task: Task, folder: Path, device: torch
 
 def main() -> None:
     """Trains supernets, or fine-tunes cells, until all is there or the time is up."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("verb", choices=["train", "tune"])
     parser.add_argument("--folder", default="")
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
@@ -171,7 +168,7 @@ def main() -> None:
     given = parser.parse_args()
     started, device = time.monotonic(), torch.device(given.device)
     given.out.mkdir(parents=True, exist_ok=True)
-    task = halved(pa.data.load("fashion-mnist", valid=0, **({"folder": given.folder} if given.folder else {})))
+    task = halved(pa.data.load("fashion-mnist", valid=0, folder=given.folder))
     if given.verb == "train":
         train_all(given, task, device)
         return
