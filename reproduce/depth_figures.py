@@ -1,4 +1,4 @@
-"""Figures 2 to 11 of seed 000, from the rows of `reproduce.depth`; light SVG files beside them.
+"""Figures 2 to 11 of Antorán et al. (2020), from the rows of `reproduce.depth`; light SVG files beside them.
 
     python -m reproduce.depth --figures                        # all; 3, 7 and 8 train networks on spirals, minutes
     python -m reproduce.depth --figures fig2,fig3 --epochs 500
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 import tempfile
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,80 +30,64 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 import polyarch as pa
 from polyarch.data.task import Task
-from polyarch.plotting import (
-    BLUE,
-    CARD,
-    GREEN,
-    INK,
-    LINE,
-    MUTED,
-    ORANGE,
-    PALE,
-    SHADES,
-    VARIABLES,
-    WIDTH,
-    Array,
-    grid,
-    label_ends,
-    style,
-    to_svg,
-)
+from polyarch.plotting import BLUE, GREEN, INK, LINE, MUTED, ORANGE, PALE, SHADES, WIDTH, Array, label_ends
 from polyarch.report.prediction_figures import class_image
 from polyarch.runs.run import Run
 from polyarch.spaces.views import All
-from reproduce import depth, depth_tables
-from reproduce.depth_tables import DATA, IMAGES, PAPER, Kind, Part, Row, errors, fits, full, mixture, network
+from reproduce import depth, showing
+from reproduce.depth_tables import (
+    DATA,
+    IMAGE_RULES,
+    IMAGES,
+    PAPER,
+    Kind,
+    depths,
+    errors,
+    fits,
+    full,
+    image_kinds,
+    labels_of,
+    mixture,
+    network,
+    read,
+)  # fmt: skip
+from reproduce.showing import Drawing, Part, Row, canvas, mean_sd, note, save
 
-FONT = "'DejaVu Sans', Verdana, 'Helvetica Neue', Arial, sans-serif"
 FIT = "test log-likelihood"
-
-
-def standalone(figure: Figure, name: str, title: str) -> str:
-    """A figure as an SVG file of its own: light, with its size, a title, and fonts by name."""
-    svg = str(to_svg(figure, name, smooth=True))
-    for variable, colour in VARIABLES.items():
-        svg = svg.replace(f"var(--{variable})", colour)
-    width, height = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0]
-    opening = (
-        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '
-        f'viewBox="0 0 {width} {height}" width="{width}pt" height="{height}pt" font-family="{FONT}">\n'
-        f'<title>{title}</title>\n<rect width="100%" height="100%" fill="{CARD}"/>'
-    )
-    return opening + svg[svg.index(">") + 1 :] + "\n"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Small things.
 
 
-def _minus(text: str) -> str:
-    return text.replace("-", "−")
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values))
 
 
 def _spread(values: Sequence[float]) -> float:
     return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
-def _series(
-    axes: Axes, places: Sequence[float], values: Sequence[Sequence[float]], colour: str, *, dashed: bool = False
-) -> float:
+def _ends(values: Sequence[float], most: float = math.inf) -> tuple[float, float]:
+    """One deviation below and above the mean."""
+    return _mean(values) - _spread(values), min(_mean(values) + _spread(values), most)
+
+
+def _series(axes: Axes, places: Sequence[float], values: Sequence[Sequence[float]], colour: str) -> float:
     """Mean and deviation over seeds at every place, and the seeds as faint dots; returns the last mean."""
-    means = [float(np.mean(v)) for v in values]
+    means = [_mean(v) for v in values]
     most = 0.0 if max(max(v) for v in values) <= 0 else math.inf
-    line = (0, (2.2, 1.6)) if dashed else "solid"
-    axes.plot(places, means, color=colour, linewidth=1.3, linestyle=line, zorder=3)
-    if dashed:
-        return means[-1]
+    axes.plot(places, means, color=colour, linewidth=1.3, zorder=3)
     for place, own, mean in zip(places, values, means, strict=True):
         axes.plot([place] * len(own), own, "o", color=colour, markersize=2.6, alpha=0.28, markeredgewidth=0)
-        axes.vlines(place, mean - _spread(own), min(mean + _spread(own), most), color=colour, linewidth=1.1)
+        axes.vlines(place, *_ends(own, most), color=colour, linewidth=1.1)
         axes.plot(place, mean, "o", color=colour, markersize=5, markeredgewidth=0, zorder=4)
     return means[-1]
 
 
 def _floor(axes: Axes, values: Sequence[Sequence[float]]) -> None:
     """Limits of a log-likelihood: 0 at the top, and below, what seeds and deviations need."""
-    low = min(min(*v, float(np.mean(v)) - _spread(v)) if len(v) > 1 else v[0] for v in values)
+    low = min(min(*v, _ends(v)[0]) for v in values)
     axes.set_ylim(low * 1.06, -low * 0.03)
     axes.yaxis.set_major_locator(_ticks(6))
 
@@ -112,21 +96,27 @@ def _ticks(most: int, *, integer: bool = False) -> MaxNLocator:
     return MaxNLocator(most, steps=[1, 2, 5, 10], integer=integer)
 
 
-def _envelope(axes: Axes, probs: Array) -> float:
-    """One deviation around mean belief; returns the height it reaches."""
+def _belief(axes: Axes, rows: Sequence[Row], cut: float) -> tuple[Array, float]:
+    """Mean belief up to a cut and beyond, one deviation around it; returns it and the height that this reaches."""
+    probs = np.array([row["probs"] for row in rows])
     mean, places = probs.mean(0), np.arange(probs.shape[1])
+    axes.bar(places, mean, 0.74, color=[BLUE if d <= cut else PALE for d in places], linewidth=0)
     if len(probs) == 1:
-        return float(mean.max())
+        return mean, float(mean.max())
     spread = probs.std(0, ddof=1)
     low, high, edges = np.maximum(mean - spread, 0), mean + spread, np.arange(len(places) + 1) - 0.5
     axes.fill_between(places, low, high, step="mid", color=INK, alpha=0.08, linewidth=0)
     for values in (low, high):
         axes.stairs(values, edges, baseline=None, color=INK, linewidth=0.7, alpha=0.55)
-    return float(high.max())
+    return mean, float(high.max())
+
+
+def _belief_ticks(axes: Axes, height: float, most: float) -> None:
+    axes.set_yticks([t for t in _ticks(4).tick_values(0, height) if 0 <= t <= most])
 
 
 def _seeds(rows: Sequence[Row]) -> str:
-    counts = Counter(str(depth_tables.labels_of(row)) for row in rows).values()
+    counts = Counter(str(labels_of(row)) for row in rows).values()
     few, most = min(counts), max(counts)
     return (f"{few} to {most}" if few < most else str(most)) + (" seeds" if most > 1 else " seed")
 
@@ -135,20 +125,20 @@ def _seeds(rows: Sequence[Row]) -> str:
 # Spirals, from rows.
 
 
-def fig2(parts: dict[str, Part]) -> Figure:
+def fig2(part: Part) -> Figure:
     """Belief over depth and networks of fixed depth; depth and fit against D."""
-    left, right = parts.get("draws"), parts.get("max_depths")
-    figure = Figure(figsize=(WIDTH, 4.7))
-    panels = figure.subplots(2, 2, sharex="col", width_ratios=(1.3, 1), height_ratios=(1.15, 1))
-    figure.subplots_adjust(0.055, 0.095, 0.91, 0.945, hspace=0.24, wspace=0.33)
-    if left:
-        _belief_and_fits(panels[0, 0], panels[1, 0], left)
-    if right:
-        _sweep(panels[0, 1], panels[1, 1], right, "D", "maximum depth D")
-    for column, part in enumerate((left, right)):
-        if part is None:
-            for axes in panels[:, column]:
-                axes.set_axis_off()
+    room = (0.055, 0.095, 0.91, 0.945, 0.33, 0.24)
+    figure, panels = canvas(WIDTH, 4.7, 2, 2, room=room, sharex="col", width_ratios=(1.3, 1), height_ratios=(1.15, 1))
+    for column, name in enumerate(("draws", "max_depths")):
+        top, bottom = panels[:, column]
+        rows = Part(tuple(part.having(part=name)))
+        if not rows.rows:
+            top.set_axis_off()
+            bottom.set_axis_off()
+        elif name == "draws":
+            _belief_and_fits(top, bottom, rows)
+        else:
+            _sweep(top, bottom, rows, "D", "maximum depth D")
     return figure
 
 
@@ -156,111 +146,76 @@ def _belief_and_fits(top: Axes, bottom: Axes, part: Part) -> None:
     """Fig. 2 left."""
     [deepest] = part.values_of("D", who="LDN")
     rows = part.having(who="LDN", D=deepest)
-    probs = np.array([row["probs"] for row in rows])
-    places, mean = np.arange(deepest + 1), probs.mean(0)
-    selected = depth_tables.depths(rows)
-    middle = float(np.mean(selected))
-    grid(top)
-    top.bar(places, mean, 0.74, color=[BLUE if d <= middle else PALE for d in places], linewidth=0)
-    height = _envelope(top, probs)
-    for d in sorted(set(selected)):
-        count = selected.count(d)
+    selected = depths(rows)
+    middle = _mean(selected)
+    _, height = _belief(top, rows, middle)
+    for d, count in sorted(Counter(selected).items()):
         top.plot([d] * count, height * (1.08 + 0.075 * np.arange(count)), "o", color=ORANGE, markersize=4.2)
-    tallest = height * (1.1 + 0.075 * max(selected.count(d) for d in selected))
+    tallest = height * (1.1 + 0.075 * max(Counter(selected).values()))
     for axes in (top, bottom):
         axes.axvline(middle, color=ORANGE, linewidth=1, zorder=2.5)
-    text = f"selected: {middle:.1f}" + (f" ± {_spread(selected):.1f}" if len(rows) > 1 else "")
-    top.annotate(
-        text, (max(selected), tallest), (8, -1), textcoords="offset points", color=ORANGE, weight="bold", va="top"
-    )
-    top.annotate(
-        "a dot a seed; the paper: 9",
-        (max(selected), tallest),
-        (8, -13),
-        textcoords="offset points",
-        color=MUTED,
-        va="top",
-    )
+    at = (max(selected), tallest)
+    note(top, f"selected: {mean_sd(selected, 1)}", at, (8, -1), ORANGE, weight="bold", va="top")
+    note(top, "one dot per seed; the paper: 9", at, (8, -13), MUTED, va="top")
     top.set_ylim(0, tallest * 1.03)
-    top.set_yticks([t for t in _ticks(4).tick_values(0, height) if 0 <= t <= height * 1.05])
+    _belief_ticks(top, height, height * 1.05)
     top.set_title(f"q(d) of LDN, D={deepest}: mean of {_seeds(rows)}, each with data of its own")
-    _fixed_depths(bottom, part, rows)
-    bottom.set_xlim(-0.8, deepest + 0.8)
-    bottom.set_xlabel("depth (residual blocks)")
-    _label_fixed(bottom, part, rows)
-
-
-def _fixed_depths(axes: Axes, part: Part, learnt: Sequence[Row]) -> None:
-    grid(axes)
-    pruned = fits(learnt, mixture())
-    level, spread = float(np.mean(pruned)), _spread(pruned)
-    axes.axhspan(level - spread, min(level + spread, 0), color=BLUE, alpha=0.12, linewidth=0)
-    axes.axhline(level, color=BLUE, linewidth=1.4)
+    pruned = fits(rows, mixture())
+    bottom.axhspan(*_ends(pruned, 0), color=BLUE, alpha=0.12, linewidth=0)
+    bottom.axhline(_mean(pruned), color=BLUE, linewidth=1.4)
+    labels = [(_mean(pruned), "LDN", BLUE)]
     places = part.values_of("D", who="DDN")
-    values = [fits(part.having(who="DDN", D=d), network()) for d in places]
+    values = [fits(part.having(who="DDN", D=d), network) for d in places]
     if places:
-        _series(axes, places, values, GREEN)
-    _floor(axes, [*values, pruned])
-    axes.set_title(f"{FIT}: networks of fixed depth (DDN) and LDN pruned")
-
-
-def _label_fixed(axes: Axes, part: Part, learnt: Sequence[Row]) -> None:
-    labels = [(float(np.mean(fits(learnt, mixture()))), "LDN", BLUE)]
-    if places := part.values_of("D", who="DDN"):
-        labels.append((float(np.mean(fits(part.having(who="DDN", D=places[-1]), network()))), "DDN", GREEN))
-    label_ends(axes, labels)
+        labels.append((_series(bottom, places, values, GREEN), "DDN", GREEN))
+    _floor(bottom, [*values, pruned])
+    bottom.set_title(f"{FIT}: networks of fixed depth (DDN) and LDN pruned")
+    bottom.set(xlim=(-0.8, deepest + 0.8), xlabel="depth (residual blocks)")
+    label_ends(bottom, labels)
 
 
 def _sweep(top: Axes, bottom: Axes, part: Part, label: str, title: str, *, log: bool = False) -> None:
     """Selected depth above, fit of the pruned and the full mixture below, along one setting."""
     places = part.values_of(label, who="LDN")
     groups = [part.having(who="LDN", **{label: place}) for place in places]
-    grid(top)
-    grid(bottom)
-    chosen = [depth_tables.depths(rows) for rows in groups]
+    chosen = [depths(rows) for rows in groups]
     _series(top, places, chosen, ORANGE)
     top.set_ylim(0, max(max(c) for c in chosen) * 1.12)
     top.yaxis.set_major_locator(_ticks(5, integer=True))
-    top.set_title(f"selected depth, {_seeds([row for rows in groups for row in rows])} on the same data")
-    pruned = [fits(rows, mixture()) for rows in groups]
-    whole = [fits(rows, full) for rows in groups]
-    ends = [_series(bottom, places, pruned, BLUE), _series(bottom, places, whole, INK, dashed=True)]
+    top.set_title(f"selected depth, {_seeds(part.having(who='LDN'))} on the same data")
+    pruned, whole = ([fits(rows, of) for rows in groups] for of in (mixture(), full))
+    means = [_mean(v) for v in whole]
+    last = _series(bottom, places, pruned, BLUE)
+    bottom.plot(places, means, color=INK, linewidth=1.3, linestyle=(0, (2.2, 1.6)), zorder=3)
     _floor(bottom, [*pruned, *whole])
-    bottom.set_title(FIT)
-    bottom.set_xlabel(title)
+    bottom.set(title=FIT, xlabel=title)
     if log:
         bottom.set_xscale("log")
         bottom.set_xticks(places, [str(p) for p in places])
         bottom.minorticks_off()
     room = 0.0 if log else 0.03 * (places[-1] - places[0] or 1)
     bottom.set_xlim(*((places[0] / 1.15, places[-1] * 1.15) if log else (places[0] - room, places[-1] + room)))
-    label_ends(bottom, [(ends[0], "pruned", BLUE), (ends[1], "full", INK)])
+    label_ends(bottom, [(last, "pruned", BLUE), (means[-1], "full", INK)])
 
 
-def fig5(parts: dict[str, Part]) -> Figure:
+def fig5(part: Part) -> Figure:
     """Depth and fit against width."""
-    figure = Figure(figsize=(WIDTH * 0.62, 4.2))
-    top, bottom = figure.subplots(2, 1, sharex=True)
-    figure.subplots_adjust(0.085, 0.105, 0.9, 0.94, hspace=0.25)
-    _sweep(top, bottom, parts["widths"], "width", "width w (logarithmic), D = 20", log=True)
+    figure, [[top], [bottom]] = canvas(WIDTH * 0.62, 4.2, 2, room=(0.085, 0.105, 0.9, 0.94, None, 0.25), sharex=True)
+    _sweep(top, bottom, part, "width", "width w (logarithmic), D = 20", log=True)
     return figure
 
 
-def fig6(parts: dict[str, Part]) -> Figure:
+def fig6(part: Part) -> Figure:
     """Depth and fit against rotation, and against the number of training points."""
-    shown = [
-        (parts[name], label, title)
-        for name, label, title in (
-            ("rotations", "rotation", "rotation of the spirals, degrees (200 points)"),
-            ("points", "points", "training points (720 degrees)"),
-        )
-        if name in parts
-    ]
-    figure = Figure(figsize=(WIDTH if len(shown) > 1 else 0.55 * WIDTH, 4.2))
-    panels = figure.subplots(2, len(shown), sharex="col", squeeze=False)
-    figure.subplots_adjust(0.055 if len(shown) > 1 else 0.1, 0.105, 0.935 if len(shown) > 1 else 0.88, 0.94, 0.27, 0.25)
-    for (top, bottom), (part, label, title) in zip(panels.T, shown, strict=True):
-        _sweep(top, bottom, part, label, title)
+    titles = {"rotation": "rotation of the spirals, degrees (200 points)", "points": "training points (720 degrees)"}
+    shown = [label for label in titles if part.values_of(label)]
+    both = len(shown) > 1
+    figure, panels = canvas(
+        WIDTH if both else 0.55 * WIDTH, 4.2, 2, len(shown), sharex="col",
+        room=(0.055 if both else 0.1, 0.105, 0.935 if both else 0.88, 0.94, 0.27, 0.25),
+    )  # fmt: skip
+    for (top, bottom), label in zip(panels.T, shown, strict=True):
+        _sweep(top, bottom, Part(tuple(row for row in part.rows if label in row)), label, titles[label])
         if label == "rotation":
             bottom.set_xticks(part.values_of(label))
     return figure
@@ -277,101 +232,70 @@ def _image_data(part: Part) -> list[str]:
     return [name for name in DATA if part.having(data=name, who="LDN")]
 
 
-def fig4(parts: dict[str, Part]) -> Figure:
+def fig4(part: Part) -> Figure:
     """Belief on images and what the 95 % rule takes of it; fits below."""
-    part = parts["images"]
     names = _image_data(part)
-    figure = Figure(figsize=(WIDTH, 4.5))
-    panels = figure.subplots(2, len(names), sharex="col", squeeze=False, height_ratios=(1.15, 1))
-    figure.subplots_adjust(0.06, 0.1, 0.925, 0.94, hspace=0.26, wspace=0.38)
+    room = (0.06, 0.1, 0.925, 0.94, 0.38, 0.26)
+    figure, panels = canvas(WIDTH, 4.5, 2, len(names), room=room, sharex="col", height_ratios=(1.15, 1))
     for (top, bottom), name in zip(panels.T, names, strict=True):
         deepest = max(part.values_of("D", data=name, who="LDN"))
-        rows = part.having(data=name, who="LDN", D=deepest)
-        _image_belief(top, rows, name, deepest)
+        _image_belief(top, part.having(data=name, who="LDN", D=deepest), name, deepest)
         _image_fits(bottom, part, name, deepest)
     return figure
 
 
 def _image_belief(axes: Axes, rows: Sequence[Row], name: str, deepest: int) -> None:
-    probs = np.array([row["probs"] for row in rows])
-    mean, places = probs.mean(0), np.arange(deepest + 1)
-    cut = float(np.mean(depth_tables.depths(rows, "95%")))
-    grid(axes)
-    axes.bar(places, mean, 0.74, color=[BLUE if d <= cut else PALE for d in places], linewidth=0)
-    top = _envelope(axes, probs)
+    cut = _mean(depths(rows, "95%"))
+    mean, top = _belief(axes, rows, cut)
     axes.hlines(0.95 * mean.max(), -0.6, deepest + 0.6, color=MUTED, linewidth=0.9, linestyle=(0, (1, 1.8)))
     known = PAPER[name][0] if deepest == 50 else None
     marks = [(cut, f"95 % rule: {cut:g}", ORANGE)] + ([(known, f"the paper: {known}", MUTED)] if known else [])
     for at, text, colour in marks:
         left = known is not None and at == min(cut, known)
         axes.vlines(at, 0 if colour == ORANGE else top * 0.98, top * 1.1, color=colour, linewidth=1)
-        axes.annotate(
-            text,
-            (at, top * 1.1),
-            (2 if left else -2, 2),
-            textcoords="offset points",
-            color=colour,
-            weight="bold" if colour == ORANGE else "normal",
-            ha="right" if left else "left",
-        )
+        weight, side = "bold" if colour == ORANGE else "normal", "right" if left else "left"
+        note(axes, text, (at, top * 1.1), (2 if left else -2, 2), colour, weight=weight, ha=side)
     axes.set_ylim(0, top * 1.22)
-    axes.set_yticks([t for t in _ticks(4).tick_values(0, top) if 0 <= t <= top])
+    _belief_ticks(axes, top, top)
     axes.set_title(f"{DATA[name]}: q(d) of LDN, D={deepest}, {_seeds(rows)}")
     label_ends(axes, [(0.95 * mean.max(), "95 % of\nhighest", MUTED)])
 
 
 def _image_fits(axes: Axes, part: Part, name: str, deepest: int) -> None:
     """Every kind at the depth that it computes; fixed depths of other D too."""
-    grid(axes)
-    points = []
-    for other in part.values_of("D", data=name):
-        for kind, rows, chosen, of, _ in depth_tables.image_kinds(part, name, other):
-            if other == deepest or kind == "DDN":
-                points.append((kind, float(np.mean(chosen)), fits(rows, of)))
+    points = [
+        (kind.name, _mean(kind.depths), fits(kind.rows, kind.of))
+        for other in part.values_of("D", data=name)
+        for kind in image_kinds(part, name, other)
+        if other == deepest or kind.name == "DDN"
+    ]
     for kind, at, values in points:
-        middle = float(np.mean(values))
-        axes.vlines(at, middle - _spread(values), middle + _spread(values), color=KINDS[kind], linewidth=1.1)
-        axes.plot(at, middle, "D" if kind == "LDN-95" else "o", color=KINDS[kind], markersize=6, markeredgewidth=0)
-    ldn = sorted((at, float(np.mean(values))) for kind, at, values in points if kind != "DDN")
-    axes.plot(*zip(*ldn, strict=True), color=BLUE, linewidth=0.9, alpha=0.45, zorder=1)
-    fixed = sorted((at, float(np.mean(values))) for kind, at, values in points if kind == "DDN")
-    axes.plot(*zip(*fixed, strict=True), color=GREEN, linewidth=0.9, alpha=0.45, zorder=1)
-    low = min(float(np.mean(v)) - _spread(v) for _, _, v in points)
-    high = max(float(np.mean(v)) + _spread(v) for _, _, v in points)
+        axes.vlines(at, *_ends(values), color=KINDS[kind], linewidth=1.1)
+        marker = "D" if kind == "LDN-95" else "o"
+        axes.plot(at, _mean(values), marker, color=KINDS[kind], markersize=6, markeredgewidth=0)
+    for colour, fixed in ((BLUE, False), (GREEN, True)):
+        line = sorted((at, _mean(values)) for kind, at, values in points if (kind == "DDN") == fixed)
+        axes.plot(*zip(*line, strict=True), color=colour, linewidth=0.9, alpha=0.45, zorder=1)
+    low, high = min(_ends(v)[0] for *_, v in points), max(_ends(v)[1] for *_, v in points)
     room = max(high - low, 1e-4)
     axes.set_ylim(low - 0.25 * room, high + 0.25 * room)
     axes.set_xlim(-0.8, deepest + 1.2)
     axes.yaxis.set_major_locator(_ticks(6))
-    axes.set_title(FIT)
-    axes.set_xlabel("depth computed (residual blocks)")
-    label_ends(
-        axes, [(float(np.mean(v)), kind, KINDS[kind]) for kind, at, v in points if at == deepest and kind in KINDS]
-    )
+    axes.set(title=FIT, xlabel="depth computed (residual blocks)")
+    label_ends(axes, [(_mean(v), kind, KINDS[kind]) for kind, at, v in points if at == deepest])
     for kind, at, values in points:
         if at < deepest and kind != "DDN":
-            above = kind == "LDN-E"
-            axes.annotate(
-                kind,
-                (at, float(np.mean(values))),
-                (0, 7 if above else -7),
-                textcoords="offset points",
-                color=KINDS[kind],
-                ha="center",
-                va="bottom" if above else "top",
-            )
+            shift, side = (7, "bottom") if kind == "LDN-E" else (-7, "top")
+            note(axes, kind, (at, _mean(values)), (0, shift), KINDS[kind], ha="center", va=side)
 
 
-def fig9(parts: dict[str, Part]) -> Figure:
+def fig9(part: Part) -> Figure:
     """Learnt depth, fit and error by rule, for every D and data set that there is."""
-    part = parts["images"]
     names = _image_data(part)
-    figure = Figure(figsize=(WIDTH, 0.35 + 1.8 * len(names)))
-    panels = figure.subplots(len(names), 3, squeeze=False)
     several = any(len(part.values_of("D", data=name)) > 1 for name in names)
-    figure.subplots_adjust(
-        0.075, (0.26 if several else 0.17) / len(names), 0.925 if several else 0.985, 1 - 0.19 / len(names)
-    )
-    figure.subplots_adjust(hspace=0.66 if several else 0.45, wspace=0.54 if several else 0.1)
+    low, right, across, up = (0.26, 0.925, 0.54, 0.66) if several else (0.17, 0.985, 0.1, 0.45)
+    room = (0.075, low / len(names), right, 1 - 0.19 / len(names), across, up)
+    figure, panels = canvas(WIDTH, 0.35 + 1.8 * len(names), len(names), 3, room=room, lines="y" if several else "x")
     for line, name in zip(panels, names, strict=True):
         deepest = part.values_of("D", data=name)
         where = f"{DATA[name]}, {'' if several else f'D={deepest[0]}, '}{_seeds(part.having(data=name))}"
@@ -395,23 +319,18 @@ def _error_of(kind: Kind) -> list[float]:
     return errors(kind.rows, kind.of)
 
 
-_MEASURES: dict[str, Callable[[Kind], list[float]]] = {
-    "depth": _depth_of,
-    FIT: _fit_of,
-    "test error, %": _error_of,
-}
+_MEASURES = {"depth": _depth_of, FIT: _fit_of, "test error, %": _error_of}
 
 
 def _beside(axes: Axes, part: Part, name: str, of: Callable[[Kind], list[float]]) -> None:
-    """One D: a row a kind, its value at the dot."""
+    """One D: one row per kind, its value at the dot."""
     [deepest] = part.values_of("D", data=name)
-    kinds = depth_tables.image_kinds(part, name, deepest)
-    means = [float(np.mean(of(kind))) for kind in kinds]
+    kinds = image_kinds(part, name, deepest)
+    means = [_mean(of(kind)) for kind in kinds]
     low, high = min(means), max(means)
     room = (high - low) or abs(high) or 1
     axes.set_xlim((0, 1.15 * deepest) if of is _depth_of else (low - 0.25 * room, high + 0.45 * room))
     axes.set_ylim(len(kinds) - 0.5, -0.5)
-    grid(axes, "x")
     axes.spines["left"].set_visible(False)
     for place, (kind, mean) in enumerate(zip(kinds, means, strict=True)):
         values, colour = of(kind), KINDS[kind.name]
@@ -419,11 +338,10 @@ def _beside(axes: Axes, part: Part, name: str, of: Callable[[Kind], list[float]]
             axes.hlines(place, 0, mean, color=colour, linewidth=1.1, alpha=0.5)
         else:  # no stems: the axis does not begin at 0
             axes.axhline(place, color=LINE, linewidth=0.6)
-        axes.hlines(place, mean - _spread(values), mean + _spread(values), color=colour, linewidth=1.6)
+        axes.hlines(place, *_ends(values), color=colour, linewidth=1.6)
         axes.plot(mean, place, "o", color=colour, markersize=6, markeredgewidth=0)
         digits = 0 if of is _depth_of else 2 if of is _error_of else 4 if abs(mean) < 0.1 else 3
-        text = _minus(f"{mean:.{digits}f}")
-        axes.annotate(text, (mean, place), (7, 0), textcoords="offset points", color=colour, va="center")
+        note(axes, mean_sd([mean], digits), (mean, place), (7, 0), colour, va="center")
     axes.set_yticks(range(len(kinds)), [kind.name for kind in kinds])
     for tick, kind in zip(axes.get_yticklabels(), kinds, strict=True):
         tick.set_color(KINDS[kind.name])
@@ -431,22 +349,19 @@ def _beside(axes: Axes, part: Part, name: str, of: Callable[[Kind], list[float]]
 
 
 def _along(axes: Axes, part: Part, name: str, of: Callable[[Kind], list[float]]) -> None:
-    """Several D: a line a kind over D."""
-    grid(axes)
+    """Several D: one line per kind over D."""
     found: dict[str, dict[int, list[float]]] = {}
     for deepest in part.values_of("D", data=name):
-        for kind in depth_tables.image_kinds(part, name, deepest):
-            if of is not _depth_of or kind.name in depth_tables.IMAGE_RULES:
+        for kind in image_kinds(part, name, deepest):
+            if of is not _depth_of or kind.name in IMAGE_RULES:
                 found.setdefault(kind.name, {})[deepest] = of(kind)
     ends = []
     for label, values in found.items():
-        places = list(values)
+        colour, means = KINDS[label], [_mean(own) for own in values.values()]
         for place, own in values.items():
-            mean, spread = float(np.mean(own)), _spread(own)
-            axes.vlines(place, mean - spread, mean + spread, color=KINDS[label], linewidth=1.1)
-        means = [float(np.mean(own)) for own in values.values()]
-        axes.plot(places, means, "o-", color=KINDS[label], markersize=4.5, markeredgewidth=0, linewidth=1.2)
-        ends.append((means[-1], label, KINDS[label]))
+            axes.vlines(place, *_ends(own), color=colour, linewidth=1.1)
+        axes.plot(list(values), means, "o-", color=colour, markersize=4.5, markeredgewidth=0, linewidth=1.2)
+        ends.append((means[-1], label, colour))
     if of is _depth_of:
         axes.set_ylim(0)
     axes.yaxis.set_major_locator(_ticks(6))
@@ -455,36 +370,24 @@ def _along(axes: Axes, part: Part, name: str, of: Callable[[Kind], list[float]])
     label_ends(axes, ends)
 
 
-def fig10(parts: dict[str, Part]) -> Figure:
+def fig10(part: Part) -> Figure:
     """Expected calibration error, as usually defined and as in the released code."""
-    part = parts["images"]
     names = _image_data(part)
     shown = {"LDN-95": "LDN pruned", "LDN-full": "LDN full", "DDN": "DDN"}
     measures = {"ece": "ECE of the top class", "ece_all_classes": "ECE over all classes, as in the released code"}
-    figure = Figure(figsize=(WIDTH, 0.3 + 1.3 * len(names)))
-    panels = figure.subplots(len(names), 2, squeeze=False)
-    figure.subplots_adjust(0.085, 0.13, 0.965, 1 - 0.21 / len(names), hspace=0.62, wspace=0.3)
+    room = (0.085, 0.13, 0.965, 1 - 0.21 / len(names), 0.3, 0.62)
+    figure, panels = canvas(WIDTH, 0.3 + 1.3 * len(names), len(names), 2, room=room, lines="x")
     for line, name in zip(panels, names, strict=True):
         deepest = max(part.values_of("D", data=name))
-        kinds = [kind for kind in depth_tables.image_kinds(part, name, deepest) if kind.name in shown]
+        kinds = [kind for kind in image_kinds(part, name, deepest) if kind.name in shown]
         for axes, (measure, title) in zip(line, measures.items(), strict=True):
             values = [[100 * kind.of(row)[measure] for row in kind.rows] for kind in kinds]
-            means = [float(np.mean(v)) for v in values]
-            colours = [KINDS[kind.name] for kind in kinds]
-            grid(axes, "x")
+            means, colours = [_mean(v) for v in values], [KINDS[kind.name] for kind in kinds]
             axes.spines["left"].set_visible(False)
             axes.barh(range(len(kinds)), means, 0.62, color=colours, alpha=0.88, linewidth=0)
-            for place, (own, mean, colour) in enumerate(zip(values, means, colours, strict=True)):
-                axes.hlines(place, mean - _spread(own), mean + _spread(own), color=INK, linewidth=1.1)
-                text = depth_tables.told(own, 2) + " %"
-                axes.annotate(
-                    text,
-                    (mean + _spread(own), place),
-                    (5, 0),
-                    textcoords="offset points",
-                    color=colour,
-                    va="center",
-                )
+            for place, (own, colour) in enumerate(zip(values, colours, strict=True)):
+                axes.hlines(place, *_ends(own), color=INK, linewidth=1.1)
+                note(axes, mean_sd(own, 2) + " %", (_ends(own)[1], place), (5, 0), colour, va="center")
             axes.set_yticks(range(len(kinds)), [shown[kind.name] for kind in kinds])
             axes.set_ylim(len(kinds) - 0.5, -0.5)
             axes.set_xlim(0, max(means) * 1.22)
@@ -495,53 +398,35 @@ def fig10(parts: dict[str, Part]) -> Figure:
     return figure
 
 
-def fig11(parts: dict[str, Part]) -> Figure:
+def fig11(part: Part) -> Figure:
     """The share of a forward pass that pruning saves: measured, as the blocks would have it, and the paper's."""
-    part = parts["images"]
-    names = _image_data(part)
-    groups = [(name, deepest) for name in names for deepest in part.values_of("D", data=name, who="LDN")]
-    figure = Figure(figsize=(WIDTH * 0.72, 0.45 + 0.78 * len(groups)))
-    axes = figure.subplots()
-    figure.subplots_adjust(0.19, 0.3 / (0.45 + 0.78 * len(groups)), 0.955, 1 - 0.3 / (0.45 + 0.78 * len(groups)))
-    grid(axes, "x")
+    groups = [(name, deepest) for name in _image_data(part) for deepest in part.values_of("D", data=name, who="LDN")]
+    height = 0.45 + 0.78 * len(groups)
+    figure, [[axes]] = canvas(WIDTH * 0.72, height, room=(0.19, 0.3 / height, 0.955, 1 - 0.3 / height), lines="x")
     axes.spines["left"].set_visible(False)
+    names = []
     for place, (name, deepest) in enumerate(groups):
         rows = part.having(data=name, who="LDN", D=deepest)
-        saved = [row["forward_seconds"]["saving"] for row in rows]
-        blocks = [1 - d / deepest for d in depth_tables.depths(rows, "95%")]
-        bars = [("measured", float(np.mean(saved)), BLUE), ("blocks left out", float(np.mean(blocks)), PALE)]
-        if deepest == 50:
-            bars.append(("the paper", PAPER[name][1], MUTED))
+        left = depths(rows, "95%")
+        names.append(f"{DATA[name]}\n{_mean(left):g} of {deepest} blocks")
+        bars = [
+            ("measured", _mean([row["forward_seconds"]["saving"] for row in rows]), BLUE),
+            ("blocks left out", _mean([1 - d / deepest for d in left]), PALE),
+            ("the paper", PAPER[name][1], MUTED),
+        ][: 3 if deepest == 50 else 2]
         for k, (label, share, colour) in enumerate(bars):
             at = place + 0.27 * (k - (len(bars) - 1) / 2)
             axes.barh(at, share, 0.23, color=colour, linewidth=0, alpha=0.45 if colour == MUTED else 1)
-            text = f"{label} {100 * share:.0f} %"
-            axes.annotate(
-                text,
-                (max(share, 0), at),
-                (5, 0),
-                textcoords="offset points",
-                va="center",
-                color=BLUE if colour == BLUE else MUTED,
-                weight="bold" if colour == BLUE else "normal",
-            )
-    axes.set_yticks(
-        range(len(groups)),
-        [
-            f"{DATA[name]}\n{_said_depth(part.having(data=name, who='LDN', D=deepest))} of {deepest} blocks"
-            for name, deepest in groups
-        ],
-    )
+            text, own = f"{label} {100 * share:.0f} %", colour == BLUE
+            weight = "bold" if own else "normal"
+            note(axes, text, (max(share, 0), at), (5, 0), BLUE if own else MUTED, va="center", weight=weight)
+    axes.set_yticks(range(len(groups)), names)
     axes.tick_params(axis="y", labelcolor=INK)
     axes.set_ylim(len(groups) - 0.45, -0.55)
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(PercentFormatter(1, 0, symbol=" %"))
     axes.set_title(f"forward pass saved by the 95 % rule, {_seeds(part.having(who='LDN'))}")
     return figure
-
-
-def _said_depth(rows: Sequence[Row]) -> str:
-    return f"{float(np.mean(depth_tables.depths(rows, '95%'))):g}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -579,9 +464,8 @@ def learn(who: str, epochs: int, rotation: float, points: int) -> Learnt:
     name = {"LDN": "variational-depth-spirals", "DDN": "fixed-depth-spirals"}[who]
     task = pa.data.load("spirals", rotation=rotation, points=points)
     with tempfile.TemporaryDirectory() as work:
-        effort = depth.Effort(1, epochs, 0, "cpu", "", Path(work), quick=False)
-        space = pa.spaces.ResidualDepth(max_depth=20)
-        [run] = depth.train(space, task, depth.method(name, epochs=epochs), effort)
+        space, given = pa.spaces.ResidualDepth(max_depth=20), Namespace(device="cpu", work=work)
+        [run] = depth.train(space, task, depth.method(name, epochs=epochs), given)
         print(f"  {who}, {rotation:g} degrees, {points} points: depth {run.architecture.choices[0]}", flush=True)
         return asked(run, task)
 
@@ -639,8 +523,8 @@ def _draw_map(axes: Axes, learnt: Learnt, values: Array, title: str, fit: float,
     image = class_image(np.stack([1 - values, values], -1))
     axes.imshow(image, interpolation="none", origin="lower", extent=learnt.extent, aspect="auto")
     _frame(axes, learnt, title, strong=strong)
-    note = _minus(f"{fit:.2f}" if abs(fit) >= 0.1 else f"{fit:.3f}" if abs(fit) >= 0.0005 else "≈ 0")
-    axes.annotate(note, (0.5, 0), (0, -3), "axes fraction", "offset points", ha="center", va="top", color=MUTED, size=7)
+    text = mean_sd([fit], 2 if abs(fit) >= 0.1 else 3) if abs(fit) >= 0.0005 else "≈ 0"
+    note(axes, text, (0.5, 0), (0, -3), MUTED, xycoords="axes fraction", ha="center", va="top", size=7)
 
 
 def _frame(axes: Axes, learnt: Learnt, title: str, *, strong: bool = False) -> None:
@@ -688,10 +572,10 @@ def _map_grid(rows: int, columns: int) -> tuple[Figure, npt.NDArray[Any]]:
 
 
 def _heading(axes: Axes, text: str, more: str) -> None:
-    axes.annotate(text, (0, 1), (0, 17), "axes fraction", "offset points", weight="bold", annotation_clip=False)
+    corner: Any = {"xycoords": "axes fraction", "annotation_clip": False}
+    note(axes, text, (0, 1), (0, 17), INK, weight="bold", **corner)
     bold = FontProperties(family="DejaVu Sans", weight="bold", size=8.5)
-    shift = TextPath((0, 0), text, prop=bold).get_extents().width + 10
-    axes.annotate(more, (0, 1), (shift, 17), "axes fraction", "offset points", color=MUTED, annotation_clip=False)
+    note(axes, more, (0, 1), (TextPath((0, 0), text, prop=bold).get_extents().width + 10, 17), MUTED, **corner)
 
 
 def fig3(epochs: int) -> Figure:
@@ -743,47 +627,29 @@ def _sweep_maps(learnt: dict[str, Learnt]) -> Figure:
 # ---------------------------------------------------------------------------------------------------------------------
 # All of them.
 
-FROM_ROWS: dict[str, tuple[Callable[[dict[str, Part]], Figure], tuple[str, ...], str]] = {
-    "fig2": (fig2, ("draws", "max_depths"), "Spirals: belief over depth, and maximum depth"),
-    "fig4": (fig4, ("images",), "Images: belief over depth"),
-    "fig5": (fig5, ("widths",), "Spirals: depth and fit against width"),
-    "fig6": (fig6, ("rotations", "points"), "Spirals: depth and fit against rotation and number of points"),
-    "fig9": (fig9, ("images",), "Images: depth, fit and error by rule"),
-    "fig10": (fig10, ("images",), "Images: calibration"),
-    "fig11": (fig11, ("images",), "Images: time saved"),
+DRAWINGS = {
+    "fig2": Drawing(fig2, ("draws", "max_depths"), "Spirals: belief over depth, and maximum depth"),
+    "fig4": Drawing(fig4, IMAGES, "Images: belief over depth"),
+    "fig5": Drawing(fig5, ("widths",), "Spirals: depth and fit against width"),
+    "fig6": Drawing(fig6, ("rotations", "points"), "Spirals: depth and fit against rotation and number of points"),
+    "fig9": Drawing(fig9, IMAGES, "Images: depth, fit and error by rule"),
+    "fig10": Drawing(fig10, IMAGES, "Images: calibration"),
+    "fig11": Drawing(fig11, IMAGES, "Images: time saved"),
 }
-"""Name: function, the parts that it draws (one is enough), and a title."""
-
 TRAINED: dict[str, tuple[Callable[[int], Figure], str]] = {
     "fig3": (fig3, "Spirals: functions learnt at each depth"),
     "fig7": (fig7, "Spirals: functions learnt at three rotations"),
     "fig8": (fig8, "Spirals: functions learnt from 50, 200 and 500 points"),
 }
-"""Name: function of the epochs to train for at most, and a title."""
-
-NAMES = (*FROM_ROWS, *TRAINED)
+"""Functions of the epochs to train for at most, and titles."""
+NAMES = (*DRAWINGS, *TRAINED)
 
 
 def draw(folder: Path, names: Sequence[str] = NAMES, epochs: int = 3000) -> list[Path]:
-    """Writes the figures that there are rows for into the folder of the rows; returns their files."""
-    found = {name: depth_tables.read(folder, name) for name in ("draws", "max_depths", "widths", "rotations", "points")}
-    found["images"] = depth_tables.joined(depth_tables.read(folder, name) for name in IMAGES)
-    parts = {name: part for name, part in found.items() if part}
-    files = []
-    for name in names:
-        with style():
-            if name in FROM_ROWS:
-                make, wanted, title = FROM_ROWS[name]
-                if not any(part in parts for part in wanted):
-                    print(f"{name}: no rows of {' or '.join(wanted)}, skipped", flush=True)
-                    continue
-                figure = make(parts)
-            else:
-                print(f"{name}: trains on spirals", flush=True)
-                train, title = TRAINED[name]
-                figure = train(epochs)
-            file = folder / f"{name}.svg"
-            file.write_text(standalone(figure, name, title), encoding="utf-8")
-        print(f"{name}: {file}, {file.stat().st_size / 1000:.0f} kB", flush=True)
-        files.append(file)
+    """Writes the figures that there are rows for into the folder of the rows, and those that train; their files."""
+    files = showing.draw(folder, {name: DRAWINGS[name] for name in names if name in DRAWINGS}, "svg", read)
+    for name in [name for name in names if name in TRAINED]:
+        print(f"{name}: trains on spirals", flush=True)
+        make, title = TRAINED[name]
+        files.append(save(folder / f"{name}.svg", functools.partial(make, epochs), title))
     return files

@@ -14,13 +14,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from polyarch.plotting import BLUE, GREEN, INK, MUTED, ORANGE, WIDTH, grid, label_ends
+from polyarch.plotting import BLUE, GREEN, INK, MUTED, ORANGE, WIDTH, label_ends
+from polyarch.ranking.statistics import Numbers, spearman
 from polyarch.tables import Table, open_table
-from reproduce.one_shot_parts import Found, Part, Row
-from reproduce.one_shot_ranks import Numbers, interval, spearman
-from reproduce.training_speed_tables import table as markdown_table
+from reproduce.one_shot_table import DATA, correlation
+from reproduce.showing import Drawing, Part, Row, Section, as_table, band, canvas
 
-DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+ABOUT = (
+    "Figs. 4.4, 4.5: Spearman with 200-epoch test accuracy (mean of seeds) by epoch, from recorded losses of 600 "
+    "cells of NAS-Bench-201, one seed."
+)
+
 MARK = 0.9
 """The correlation that the thesis asks about."""
 NEWEST = 0.9
@@ -53,7 +57,7 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
     draws = np.stack([random.permutation(len(curves))[: arguments.cells] for _ in range(arguments.draws)])
     for data in DATA:
         truth = table.look_up(f"{data}_test_acc_200", curves.architectures)
-        train, valid = (by_epoch(curves, f"{data}_{split}_loss") for split in ("train", "valid"))
+        train, valid = (by_epoch(curves, f"{data}_{split}_loss") for split in ("train", "select"))
         for judge, said in judges(train, valid).items():
             yield {"kind": "curve", "data": data, "judge": judge, **correlations(said.T, truth, draws)}
         for judge, column in ((PARAMETERS, "cifar10_params_analytic_M"), (ACCURACY, f"{data}_valid_acc_200_naslib")):
@@ -69,14 +73,12 @@ def by_epoch(curves: Table, name: str) -> Numbers:
 
 def correlations(said: Numbers, truth: Numbers, draws: NDArray[np.int64]) -> Row:
     """Spearman by epoch over draws of cells; said [epochs, n], truth [n], draws [draws, cells]."""
-    found = spearman(said[:, draws], truth[draws])  # [epochs, draws]
+    found = np.array([[spearman(one[cells], truth[cells]) for cells in draws] for one in said], float)
     first = [int(np.argmax(one >= MARK)) + 1 if (one >= MARK).any() else None for one in found.T]
-    spread = found.std(1, ddof=1) if found.shape[1] > 1 else np.zeros(len(found))
+    spread = found.std(1, ddof=1) if len(draws) > 1 else np.zeros(len(found))
     return {
         "draws": draws.shape[0], "cells": draws.shape[1],
-        "mean": [round(value, 4) for value in found.mean(1).tolist()],
-        "sd": [round(value, 4) for value in spread.tolist()],
-        "reaches": first,
+        "mean": found.mean(1).round(4).tolist(), "sd": spread.round(4).tolist(), "reaches": first,
     }  # fmt: skip
 
 
@@ -90,36 +92,29 @@ def short_schedule(table: Table, data: str) -> Iterator[Row]:
         "parameters": table.whole("cifar10_params_analytic_M")[cells],
     }
     for judge, numbers in said.items():
-        found = float(spearman(numbers, truth))
-        yield {
-            "kind": "short", "data": data, "judge": judge, "cells": len(cells),
-            "spearman": round(found, 4), "interval": [round(end, 4) for end in interval(numbers, truth)],
-        }  # fmt: skip
+        yield {"kind": "short", "data": data, "judge": judge, "cells": len(cells), **correlation(numbers, truth)}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What was found.
 
 
-def by_epoch_table(found: Found) -> str:
+def by_epoch_table(part: Part) -> str:
     """Mean ± standard deviation over draws at some epochs."""
     lines = []
-    for data in DATA:
-        for row in found.having(kind="curve", data=data):
-            values = [f"{row['mean'][e - 1]:.3f} ± {row['sd'][e - 1]:.3f}" for e in SHOWN]
-            lines.append([DATA[data], row["judge"], *values])
-        for row in found.having(kind="reference", data=data):
-            flat = f"{row['mean'][0]:.3f} ± {row['sd'][0]:.3f}"
-            always = row["judge"] == PARAMETERS
-            values = [flat if always or epoch == SHOWN[-1] else "" for epoch in SHOWN]
-            lines.append([DATA[data], row["judge"], *values])
-    return markdown_table(["data", "judge", *(f"epoch {epoch}" for epoch in SHOWN)], lines)
+    for data, name in DATA.items():
+        for row in (*part.having(kind="curve", data=data), *part.having(kind="reference", data=data)):
+            told = [f"{mean:.3f} ± {sd:.3f}" for mean, sd in zip(row["mean"], row["sd"], strict=True)]
+            if row["kind"] == "reference":  # one number, of every epoch or of the last
+                told = [told[0] if row["judge"] == PARAMETERS else ""] * (SHOWN[-1] - 1) + told
+            lines.append([name, row["judge"], *(told[epoch - 1] for epoch in SHOWN)])
+    return as_table(["data", "judge", *(f"epoch {epoch}" for epoch in SHOWN)], lines)
 
 
-def reaching_table(found: Found) -> str:
+def reaching_table(part: Part) -> str:
     """The first epoch at 0.90: of the mean over draws, and over all draws; and the best epoch."""
     lines = []
-    for row in found.having(kind="curve"):
+    for row in part.having(kind="curve"):
         mean = np.array(row["mean"])
         reached = [epoch for epoch in row["reaches"] if epoch is not None]
         of_mean = str(int(np.argmax(mean >= MARK)) + 1) if (mean >= MARK).any() else "never"
@@ -128,87 +123,57 @@ def reaching_table(found: Found) -> str:
             each += f" ({len(row['reaches']) - len(reached)} never)"
         best = int(mean.argmax())
         lines.append([DATA[row["data"]], row["judge"], of_mean, each, f"{mean[best]:.3f}", str(best + 1)])
-    return markdown_table(["data", "judge", "mean reaches 0.90 at", "draws reach it at", "highest mean", "at"], lines)
+    return as_table(["data", "judge", "mean reaches 0.90 at", "draws reach it at", "highest mean", "at"], lines)
 
 
-def short_table(found: Found) -> str:
+def short_table(part: Part) -> str:
     """The ends of the short schedule."""
     lines = [
-        [
-            DATA[row["data"]],
-            row["judge"],
-            f"{row['spearman']:.3f}",
-            "{:.3f} to {:.3f}".format(*row["interval"]),
-        ]
-        for row in found.having(kind="short")
+        [DATA[row["data"]], row["judge"], f"{row['spearman']:.3f}", "{:.3f} to {:.3f}".format(*row["interval"])]
+        for row in part.having(kind="short")
     ]
-    return markdown_table(["data", "judge", "Spearman", "95 % interval"], lines)
-
-
-def figure(found: Found) -> Figure:
-    """Correlation against epoch, a panel a data set."""
-    drawn = Figure(figsize=(WIDTH, 3.1))
-    panels = drawn.subplots(1, len(DATA), sharey=True)
-    drawn.subplots_adjust(0.05, 0.15, 0.86, 0.91, wspace=0.08)
-    for axes, (data, title) in zip(panels, DATA.items(), strict=True):
-        _panel(axes, found, data)
-        axes.set_title(f"Spearman with final test accuracy, {title}")
-    label_ends(panels[-1], _ends(found, list(DATA)[-1]))
-    return drawn
+    return as_table(["data", "judge", "Spearman", "95 % interval"], lines)
 
 
 COLOURS = {LAST: ORANGE, ALL: BLUE, VALID: GREEN}
 
 
-def _panel(axes: Axes, found: Found, data: str) -> None:
-    grid(axes)
+def figure(part: Part) -> Figure:
+    """Correlation against epoch, one panel per data set."""
+    drawn, [panels] = canvas(WIDTH, 3.1, 1, len(DATA), room=(0.05, 0.15, 0.86, 0.91, 0.08), sharey=True)
+    for axes, (data, title) in zip(panels, DATA.items(), strict=True):
+        ends = _panel(axes, part, data)
+        axes.set_title(f"Spearman with final test accuracy, {title}")
+    label_ends(panels[-1], ends)
+    return drawn
+
+
+def _panel(axes: Axes, part: Part, data: str) -> list[tuple[float, str, str]]:
+    """Draws one data set; returns where lines end."""
     axes.axhline(MARK, color=MUTED, linewidth=0.7, linestyle=(0, (1, 2)))
-    for row in found.having(kind="curve", data=data):
-        if row["judge"] not in COLOURS:
-            continue
-        mean, spread, colour = np.array(row["mean"]), np.array(row["sd"]), COLOURS[row["judge"]]
-        epochs = np.arange(1, len(mean) + 1)
-        axes.fill_between(epochs, mean - spread, mean + spread, color=colour, alpha=0.18, linewidth=0)
-        axes.plot(epochs, mean, color=colour, linewidth=1.3)
-    [parameters] = found.having(kind="reference", data=data, judge=PARAMETERS)
+    ends = []
+    for row in part.having(kind="curve", data=data):
+        if row["judge"] in COLOURS:
+            mean, spread, colour = np.array(row["mean"]), np.array(row["sd"]), COLOURS[row["judge"]]
+            band(axes, np.arange(1, len(mean) + 1), mean, mean - spread, mean + spread, colour, 0.18)
+            ends.append((row["mean"][-1], row["judge"], colour))
+    [parameters], [accuracy] = (part.having(kind="reference", data=data, judge=j) for j in (PARAMETERS, ACCURACY))
     axes.axhline(parameters["mean"][0], color=MUTED, linewidth=1, linestyle=(0, (4, 2)))
-    [accuracy] = found.having(kind="reference", data=data, judge=ACCURACY)
     axes.plot([200], accuracy["mean"], "o", color=INK, markersize=4, clip_on=False, zorder=3)
     axes.set(xlim=(0, 200), ylim=(0, 1), xlabel="epoch; bands: one standard deviation")
+    return [*ends, (parameters["mean"][0], PARAMETERS, MUTED), (accuracy["mean"][0], "validation accuracy", INK)]
 
 
-def _ends(found: Found, data: str) -> list[tuple[float, str, str]]:
-    ends = [
-        (row["mean"][-1], row["judge"], COLOURS[row["judge"]])
-        for row in found.having(kind="curve", data=data)
-        if row["judge"] in COLOURS
-    ]
-    for judge, name, colour in ((PARAMETERS, PARAMETERS, MUTED), (ACCURACY, "validation accuracy", INK)):
-        [row] = found.having(kind="reference", data=data, judge=judge)
-        ends.append((row["mean"][0], name, colour))
-    return ends
-
-
-PART = Part(
-    about=(
-        "Figs. 4.4, 4.5: Spearman with 200-epoch test accuracy (mean of seeds) by epoch, from recorded losses of 600 "
-        "cells of NAS-Bench-201, one seed."
+SECTIONS = (
+    Section(
+        "Figs. 4.4, 4.5: rank correlation by epoch", ("curves",), by_epoch_table,
+        "Mean ± standard deviation over draws of cells, the same draws for all judges. The draws overlap, being "
+        "subsets of 600 cells. The moving average is TSE-EMA with 0.9 on the newest epoch.",
     ),
-    options=options,
-    rows=rows,
-    sections=(
-        (
-            "Figs. 4.4, 4.5: rank correlation by epoch",
-            "Mean ± standard deviation over draws of cells, the same draws for all judges. The draws overlap, being "
-            "subsets of 600 cells. The moving average is TSE-EMA with 0.9 on the newest epoch.",
-            by_epoch_table,
-        ),
-        ("When 0.90 is reached", "", reaching_table),
-        (
-            "The 12-epoch schedule, at its end",
-            "1,000 cells; the truth is still the 200-epoch test accuracy. Intervals are of the bootstrap over cells.",
-            short_table,
-        ),
+    Section("When 0.90 is reached", ("curves",), reaching_table),
+    Section(
+        "The 12-epoch schedule, at its end", ("curves",), short_table,
+        "1,000 cells; the truth is still the 200-epoch test accuracy. Intervals are of the bootstrap over cells.",
     ),
-    figures={"curves": figure},
-)
+)  # fmt: skip
+DRAWINGS = {"curves": Drawing(figure, ("curves",))}

@@ -1,6 +1,6 @@
-"""Supernets of our own benchmark: who ranks its cells best after a little fine-tuning (seed 002, section 4.2).
+"""Supernets of our own benchmark: who ranks its cells best after a little fine-tuning (SoTL thesis, section 4.2).
 
-Reads what `reproduce.own_supernets tune` left (one file a supernet, seed, rate and batch, all of the same cells) and
+Reads what `reproduce.own_supernets tune` left (one file per supernet, seed, rate and batch, all of the same cells) and
 compares every estimator with the truth that the library comes with: accuracies of the same cells trained from scratch.
 """
 
@@ -17,17 +17,21 @@ import numpy as np
 import torch
 
 from polyarch.architecture import Architecture
-from polyarch.ranking.statistics import Figure, kendall, mean_of_best, spearman, standing, standing_of_chance
+from polyarch.data.task import TaskShape
+from polyarch.ranking.statistics import Figure, Numbers, kendall, mean_of_best, spearman, standing, standing_of_chance
 from polyarch.scores import Score, Sog, Sogn, Sotl, TrainLoss, ValidAccuracy, ValidLoss
 from polyarch.tables.truth import find_truth
-from reproduce import one_shot_ranks
 from reproduce import one_shot_supernets_shown as shown
-from reproduce.one_shot_parts import Part, Row
-from reproduce.one_shot_ranks import Numbers
-from reproduce.one_shot_table import parameters
+from reproduce.one_shot_table import parameters, rounded
 from reproduce.own_supernets import LOOKED, METHODS, MINIBATCH
 from reproduce.own_truth import SPACE
+from reproduce.showing import Row
 
+ABOUT = (
+    "Tables 4.1, 4.4, 4.5, Figs. 4.6 to 4.8: estimators after fine-tuning from five supernets, against cells of "
+    "NAS-Bench-201 (C = 8, N = 1) that were trained from scratch on Fashion-MNIST at 14 x 14."
+)
+SECTIONS, DRAWINGS = shown.SECTIONS, shown.DRAWINGS
 Arrays = Mapping[str, Numbers]
 STEPS = (1, 2, 3, 5, 10, 20, 30, 50, 75, 100, 125, 150, 175, 200, 250, 300)
 """Steps after which estimators that need no look at validation data are judged."""
@@ -52,14 +56,12 @@ class Known:
     seeds: Numbers
     """The same of every seed [cells, seeds]."""
     parameters: Numbers
-    """[cells]; for the network of colour images, which adds the same number to all."""
+    """[cells]."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Where the raw numbers are."""
-    parser.add_argument(
-        "--raw", type=Path, default=Path("runs/own-supernets"), metavar="FOLDER", help="of reproduce.own_supernets"
-    )
+    parser.add_argument("--raw", type=Path, default=Path("runs/own-supernets"), help="folder of own_supernets")
 
 
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:
@@ -110,7 +112,7 @@ def known_of(cells: list[Architecture]) -> Known:
     return Known(
         truth.values(cells),
         np.stack([truth.table.values(name, SPACE, choices).numpy() for name in seeds], 1),
-        parameters(SPACE, choices),
+        parameters(SPACE, choices, TaskShape((1, 14, 14), 10)),
     )
 
 
@@ -138,8 +140,7 @@ def trust(seeds: Numbers) -> Row:
     count = seeds.shape[1]
     if count == 1:
         return {"noise": None, "agreement": None, "reliability": None, "ceiling": None}
-    one, other = (np.stack(side) for side in zip(*combinations(seeds.T, 2), strict=True))
-    agreement = float(one_shot_ranks.spearman(one, other).mean())
+    agreement = float(np.mean([spearman(*pair) for pair in combinations(seeds.T, 2)]))
     reliability = count * agreement / (1 + (count - 1) * agreement)
     return {
         "noise": rounded(math.sqrt(float(seeds.var(1, ddof=1).mean()))),
@@ -157,7 +158,7 @@ def baselines(known: Known) -> Iterator[Row]:
         ("random", standing_of_chance(*facts)),
         ("best", standing(known.truth, *facts)),
     ):
-        measures = {name: getattr(found, name) for name in shown.MEASURES}
+        measures = {name: getattr(found, name) for name in shown.DIGITS}
         yield {"kind": "baseline", "judge": judge, **{name: _ends(figure) for name, figure in measures.items()}}
     for half, cells in halves(known.truth).items():
         size = spearman(known.parameters[cells], known.truth[cells])
@@ -174,18 +175,19 @@ def _ends(figure: Figure) -> list[float | None]:
 
 def judged(labels: Row, arrays: Arrays, known: Known) -> Iterator[Row]:
     """How well every estimator ranks the cells, step by step."""
+    parts = halves(known.truth)
     for estimator, steps, scores in estimates(arrays):
         # What went astray has no finite loss; it comes last.
         columns = np.where(np.isnan(scores), -np.inf, scores).T
-        yield {
-            "kind": "estimator", **labels, "estimator": estimator, "steps": steps,
-            "spearman": [rounded(spearman(column, known.truth)) for column in columns],
-            "kendall": [rounded(kendall(column, known.truth)) for column in columns],
-            "top10": [rounded(mean_of_best(column, known.truth)) for column in columns],
-            "with_parameters": [rounded(spearman(column, known.parameters)) for column in columns],
-            **{half: [rounded(spearman(column[cells], known.truth[cells])) for column in columns]
-               for half, cells in halves(known.truth).items()},
-        }  # fmt: skip
+        found = {
+            "spearman": [spearman(column, known.truth) for column in columns],
+            "kendall": [kendall(column, known.truth) for column in columns],
+            "top10": [mean_of_best(column, known.truth) for column in columns],
+            "with_parameters": [spearman(column, known.parameters) for column in columns],
+            **{half: [spearman(column[own], known.truth[own]) for column in columns] for half, own in parts.items()},
+        }
+        numbers = {name: [rounded(value) for value in values] for name, values in found.items()}
+        yield {"kind": "estimator", **labels, "estimator": estimator, "steps": steps, **numbers}
 
 
 def halves(truth: Numbers) -> dict[str, Numbers]:
@@ -247,20 +249,3 @@ def accuracies(arrays: Arrays) -> Row:
         "seconds_look": rounded(np.median(own), 6),
         "seconds_look_shared": rounded(np.median(looked(arrays, "valid-accuracy-shared", "seconds")[0]), 6),
     }
-
-
-def rounded(value: float | np.floating | None, digits: int = 4) -> float | None:
-    """A plain number."""
-    return None if value is None else round(float(value), digits)
-
-
-PART = Part(
-    about=(
-        "Tables 4.1, 4.4, 4.5, Figs. 4.6 to 4.8: estimators after fine-tuning from five supernets, against cells of "
-        "NAS-Bench-201 (C = 8, N = 1) that were trained from scratch on Fashion-MNIST at 14 x 14."
-    ),
-    options=options,
-    rows=rows,
-    sections=shown.SECTIONS,
-    figures=shown.FIGURES,
-)

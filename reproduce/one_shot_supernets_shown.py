@@ -11,17 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from polyarch.plotting import BLUE, GREEN, INK, MUTED, ORANGE, SHADES, WIDTH, grid, label_ends
-from reproduce.depth_tables import told
-from reproduce.one_shot_parts import Found, Row
-from reproduce.one_shot_ranks import Numbers
-from reproduce.own_supernets import BATCHES, METHODS, RATES
-from reproduce.training_speed_tables import table as markdown_table
+from polyarch.plotting import BLUE, GREEN, INK, MUTED, ORANGE, SHADES, WIDTH, label_ends
+from reproduce.own_supernets import BATCHES, METHODS, RATES, rates_of
+from reproduce.showing import NOTHING, Drawing, Part, Row, Section, as_table, band, canvas, mean_sd, over
 
-MEASURES = ("spearman", "kendall", "top10", "with_parameters")
 DIGITS = {"spearman": 3, "kendall": 3, "top10": 2, "with_parameters": 3}
+"""Measures, and how many digits of each are shown."""
 HALVES = ("worse_half", "better_half")
-NOTHING = "–"
 TOLD_AT = 100
 """Minibatches after which the thesis's tables tell SoTL."""
 ESTIMATORS: tuple[tuple[str, str, int], ...] = (
@@ -69,197 +65,174 @@ THESIS_SUMS = ("0.86 ± 0.01", "0.78 ± 0.01", "0.81 ± 0.04", "0.54 ± 0.02", "
 
 
 def own_rate(method: str) -> float:
-    """At which the thesis fine-tunes from a supernet: the larger for single-path alone."""
-    return RATES[0] if method == METHODS[0] else RATES[1]
+    """At which the thesis fine-tunes from a supernet."""
+    return rates_of(method)[0]
 
 
 def other_rate(method: str) -> float:
     """The one that it does not tell."""
-    return RATES[1] if method == METHODS[0] else RATES[0]
+    return rates_of(method)[1]
 
 
-def methods_of(found: Found) -> list[str]:
+def methods_of(part: Part) -> list[str]:
     """Supernets that there is something of."""
-    there = {row["method"] for row in found.having(kind="estimator")}
+    there = {row["method"] for row in part.having(kind="estimator")}
     return [method for method in METHODS if method in there]
 
 
-def at(found: Found, measure: str, estimator: str, step: int, **labels: Any) -> list[float]:
-    """One number a seed, where there is one."""
-    values = [
-        row[measure][row["steps"].index(step)]
-        for row in found.having(kind="estimator", estimator=estimator, **labels)
-        if step in row["steps"]
-    ]
-    return [value for value in values if value is not None]
+def at(part: Part, measure: str, estimator: str, step: int, digits: int, **labels: Any) -> str:
+    """Mean ± standard deviation over seeds after some steps."""
+    rows = part.having(kind="estimator", estimator=estimator, **labels)
+    return mean_sd([row[measure][row["steps"].index(step)] for row in rows if step in row["steps"]], digits)
 
 
-def _told(values: Sequence[float], digits: int) -> str:
-    return told(values, digits) if values else NOTHING
-
-
-def _baseline(found: Found, judge: str, measure: str) -> list[float | None]:
-    [row] = found.having(kind="baseline", judge=judge)
+def _baseline(part: Part, judge: str, measure: str) -> list[float | None]:
+    """A number and its interval."""
+    [row] = part.having(kind="baseline", judge=judge)
     ends: list[float | None] = row[measure]
     return ends
 
 
-def ceiling_of(found: Found) -> float | None:
+def _plain(part: Part, judge: str, measure: str, digits: int) -> str:
+    return mean_sd(_baseline(part, judge, measure)[:1], digits)
+
+
+def ceiling_of(part: Part) -> float | None:
     """The Spearman correlation that a perfect judge would have with this truth; None of one seed."""
-    [row] = found.having(kind="truth")
+    [row] = part.having(kind="truth")
     ceiling: float | None = row["ceiling"]
     return ceiling
-
-
-def _plain(value: float | None, digits: int) -> str:
-    return NOTHING if value is None else told([value], digits)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Tables.
 
 
-def truth_table(found: Found) -> str:
+def truth_table(part: Part) -> str:
     """The spread of the truth, and how far it is to be trusted."""
-    [row] = found.having(kind="truth")
+    [row] = part.having(kind="truth")
     lines = [
         ["cells, seeds of each", f"{row['cells']}, {row['seeds']}"],
         ["mean ± sd over cells, %", f"{row['mean']:.2f} ± {row['sd']:.2f}"],
         ["worst and best, %", "{:.2f}, {:.2f}".format(*row["range"])],
-        ["sd over seeds of one cell, %", _plain(row["noise"], 2)],
-        ["Spearman between two seeds", _plain(row["agreement"], 3)],
-        ["of the mean of these seeds with that of as many others", _plain(row["reliability"], 3)],
-        ["ceiling: of a perfect judge with the mean of these seeds", _plain(row["ceiling"], 3)],
+        ["sd over seeds of one cell, %", over([row], "noise", 2)],
+        ["Spearman between two seeds", over([row], "agreement", 3)],
+        ["of the mean of these seeds with that of as many others", over([row], "reliability", 3)],
+        ["ceiling: of a perfect judge with the mean of these seeds", over([row], "ceiling", 3)],
     ]
-    return markdown_table(["truth", "test accuracy"], lines)
+    return as_table(["truth", "test accuracy"], lines)
 
 
-def baseline_table(found: Found) -> str:
+def baseline_table(part: Part) -> str:
     """What costs nothing, with intervals."""
     lines = [
-        [name, *(_with_interval(_baseline(found, judge, measure), DIGITS[measure]) for measure in MEASURES)]
+        [name, *(_with_interval(_baseline(part, judge, measure), digits) for measure, digits in DIGITS.items())]
         for judge, name in JUDGES.items()
     ]
-    return markdown_table(["judge", "Spearman", "Kendall", "top 10, %", "Spearman with parameters"], lines)
+    return as_table(["judge", "Spearman", "Kendall", "top 10, %", "Spearman with parameters"], lines)
 
 
 def _with_interval(ends: Sequence[float | None], digits: int) -> str:
-    value, low, high = (_plain(end, digits) for end in ends)
+    value, low, high = (mean_sd([end], digits) for end in ends)
     return value if low in (NOTHING, high) else f"{value} ({low} to {high})"
 
 
-def by_supernet(found: Found, measure: str) -> str:
+def by_supernet(part: Part, measure: str) -> str:
     """Estimators against supernets, each fine-tuned at its own rate; then baselines, and the thesis."""
-    methods, digits = methods_of(found), DIGITS[measure]
+    methods, digits = methods_of(part), DIGITS[measure]
 
     def line(label: str, estimator: str, step: int, rate: Callable[[str], float] = own_rate) -> list[str]:
-        given = [
-            at(found, measure, estimator, step, method=method, rate=rate(method), batch=BATCHES[0])
-            for method in methods
-        ]
-        return [label, *(_told(values, digits) for values in given)]
+        labels = [{"method": method, "rate": rate(method), "batch": BATCHES[0]} for method in methods]
+        return [label, *(at(part, measure, estimator, step, digits, **own) for own in labels)]
 
     lines = [line(*one) for one in ESTIMATORS]
     lines.insert(1, line("SoTL, 100 steps, at the other rate", "sotl", TOLD_AT, other_rate))
     for judge, name in JUDGES.items():
-        value = _plain(_baseline(found, judge, measure)[0], digits)
-        lines.append([name, *[value] * len(methods)])
+        lines.append([name, *[_plain(part, judge, measure, digits)] * len(methods)])
     if measure == "spearman":
-        lines.append(["ceiling, see above", *[_plain(ceiling_of(found), digits)] * len(methods)])
+        lines.append(["ceiling, see above", *[mean_sd([ceiling_of(part)], digits)] * len(methods)])
     for name, values in THESIS[measure].items():
         by_method = dict(zip(METHODS, values, strict=False))  # some are told of single-path alone
         lines.append([f"thesis, CIFAR-10: {name}", *(by_method.get(method, NOTHING) for method in methods)])
-    return markdown_table(["estimator", *methods], lines)
+    return as_table(["estimator", *methods], lines)
 
 
-def halves_table(found: Found) -> str:
+def halves_table(part: Part) -> str:
     """Where the correlation comes from: the worse and the better half of the cells, each by itself."""
     estimators = (("sotl", TOLD_AT), ("valid-accuracy", 0))
+    columns = [(*estimator, half) for estimator in estimators for half in HALVES]
     lines = []
-    for method in methods_of(found):
+    for method in methods_of(part):
         labels = {"method": method, "rate": own_rate(method), "batch": BATCHES[0]}
-        told_ = [
-            _told(at(found, half, estimator, step, **labels), 3) for estimator, step in estimators for half in HALVES
-        ]
-        lines.append([method, *told_])
-    rows = {half: found.having(kind="half", half=half)[0] for half in HALVES}
+        lines.append([method, *(at(part, half, estimator, step, 3, **labels) for estimator, step, half in columns)])
     for label, name in (("parameter count", "parameters"), ("between two seeds of the truth", "agreement")):
-        lines.append([label, *[_plain(rows[half][name], 3) for half in HALVES] * len(estimators)])
+        lines.append([label, *(over(part.having(kind="half", half=half), name, 3) for *_, half in columns)])
     head = [f"{name}: {half.replace('_', ' ')}" for name in ("SoTL, 100 steps", "ValAcc") for half in HALVES]
-    return markdown_table(["supernet", *head], lines)
+    return as_table(["supernet", *head], lines)
 
 
-def sums_table(found: Found) -> str:
-    """Table 4.5, a line a supernet."""
-    size = _plain(_baseline(found, "parameters", "spearman")[0], 3)
+def sums_table(part: Part) -> str:
+    """Table 4.5, one line per supernet."""
+    columns = [("spearman", estimator, rate) for estimator in ("sog", "sogn") for rate in RATES]
+    sizes = ("with_parameters", "sotl"), ("with_parameters", "sog")
     lines = []
-    for method in methods_of(found):
-
-        def one(measure: str, estimator: str, rate: float, method: str = method) -> str:
-            labels = {"method": method, "rate": rate, "batch": BATCHES[0]}
-            return _told(at(found, measure, estimator, TOLD_AT, **labels), 3)
-
-        sums = [one("spearman", estimator, rate) for estimator in ("sog", "sogn") for rate in RATES]
-        sizes = [one("with_parameters", estimator, own_rate(method)) for estimator in ("sotl", "sog")]
-        lines.append([method, *sums, size, *sizes])
+    for method in methods_of(part):
+        told = [
+            at(part, measure, estimator, TOLD_AT, 3, method=method, rate=rate, batch=BATCHES[0])
+            for measure, estimator, rate in (*columns, *((*size, own_rate(method)) for size in sizes))
+        ]
+        lines.append([method, *told[:4], _plain(part, "parameters", "spearman", 3), *told[4:]])
     for judge, name in JUDGES.items():
-        values = [_plain(_baseline(found, judge, measure)[0], 3) for measure in ("spearman", "with_parameters")]
+        values = [_plain(part, judge, measure, 3) for measure in ("spearman", "with_parameters")]
         lines.append([name, *[values[0]] * 4, NOTHING, *[values[1]] * 2])
     lines.append([f"thesis, CIFAR-10: {METHODS[0]}", *THESIS_SUMS])
     head = [f"{name} ({rate:g})" for name in ("SoG", "SoGN") for rate in RATES]
-    return markdown_table(["supernet", *head, "parameters", "SoTL-P", "SoG-P"], lines)
+    return as_table(["supernet", *head, "parameters", "SoTL-P", "SoG-P"], lines)
 
 
-def rates_table(found: Found) -> str:
+def rates_table(part: Part) -> str:
     """Table 4.4 and all batches: fine-tuning from the single-path supernet."""
-    pairs = [(estimator, measure) for estimator in ("sotl", "valid-accuracy") for measure in ("spearman", "top10")]
+    columns = [(measure, estimator) for estimator in ("sotl", "valid-accuracy") for measure in ("spearman", "top10")]
     lines = []
     for rate in RATES:
         for batch in BATCHES:
             labels = {"method": METHODS[0], "rate": rate, "batch": batch}
-            told_ = [_told(at(found, m, estimator, TOLD_AT, **labels), DIGITS[m]) for estimator, m in pairs]
-            lines.append([f"{rate:g}, {batch}", *told_])
+            lines.append([f"{rate:g}, {batch}", *(at(part, m, e, TOLD_AT, DIGITS[m], **labels) for m, e in columns)])
     for judge, name in JUDGES.items():
-        values = [_plain(_baseline(found, judge, measure)[0], DIGITS[measure]) for measure in ("spearman", "top10")]
-        lines.append([name, *values, *values])
+        lines.append([name, *(_plain(part, judge, measure, DIGITS[measure]) for measure, _ in columns)])
     lines += [[f"thesis, CIFAR-10: {rate:g}, {BATCHES[0]}", *values] for rate, values in THESIS_RATES.items()]
     head = ["SoTL: Spearman", "SoTL: top 10, %", "ValAcc: Spearman", "ValAcc: top 10, %"]
-    return markdown_table(["rate, batch", *head], lines)
+    return as_table(["rate, batch", *head], lines)
 
 
-def accuracy_table(found: Found) -> str:
+def accuracy_table(part: Part) -> str:
     """Mean validation accuracy of all cells by step, and what it took."""
-    rows = found.having(kind="accuracy")
-    steps = sorted({step for row in rows for step in row["steps"]})
+    steps = sorted({step for row in part.having(kind="accuracy") for step in row["steps"]})
     lines = []
-    for method in methods_of(found):
+    for method in methods_of(part):
         for rate in RATES:
-            own = [row for row in rows if (row["method"], row["rate"]) == (method, rate)]
-            by_step = [
-                [row["accuracy"][row["steps"].index(step)] for row in own if step in row["steps"]] for step in steps
-            ]
-            times = [[1000 * row[name] for row in own] for name in ("seconds_100_steps", "seconds_look")]
-            lines.append([
-                f"{method}, {rate:g}", _told([row["shared"] for row in own], 2),
-                *(_told(values, 2) for values in by_step), *(_told(values, 1) for values in times),
-            ])  # fmt: skip
+            rows = part.having(kind="accuracy", method=method, rate=rate)
+            looks = [dict(zip(row["steps"], row["accuracy"], strict=True)) for row in rows]
+            times = [over(rows, name, 1, 1000) for name in ("seconds_100_steps", "seconds_look")]
+            accuracies = [mean_sd([look.get(step) for look in looks], 2) for step in steps]
+            lines.append([f"{method}, {rate:g}", over(rows, "shared", 2), *accuracies, *times])
     lines.append([f"thesis, CIFAR-10, P100: {METHODS[0]}", *[NOTHING] * (1 + len(steps)), "4500", "6500"])
-    head = ["0, the supernet's statistics", *map(str, steps), "100 steps, ms a cell", "full look, ms a cell"]
-    return markdown_table(["supernet, rate", *head], lines)
+    head = ["0, the supernet's statistics", *map(str, steps), "100 steps, ms per cell", "full look, ms per cell"]
+    return as_table(["supernet, rate", *head], lines)
 
 
-def gap_table(found: Found) -> str:
+def gap_table(part: Part) -> str:
     """Loss at the beginning and at the end of fine-tuning, and how far the best are ahead."""
     lines = []
-    for method in methods_of(found):
+    for method in methods_of(part):
         for rate in RATES:
-            rows = found.having(kind="gap", method=method, rate=rate, batch=BATCHES[0])
+            rows = part.having(kind="gap", method=method, rate=rate, batch=BATCHES[0])
             losses = [[row["all"][place] for row in rows] for place in (0, -1)]
             gaps = [[row["middle"][place] - row["best"][place] for row in rows] for place in (0, -1)]
             wider = [last - first for first, last in zip(*gaps, strict=True)]
-            lines.append([f"{method}, {rate:g}", *(_told(values, 3) for values in (*losses, *gaps, wider))])
+            lines.append([f"{method}, {rate:g}", *(mean_sd(values, 3) for values in (*losses, *gaps, wider))])
     head = ["loss of all, first steps", "last steps", "best ahead of middle, first steps", "last steps", "wider by"]
-    return markdown_table(["supernet, rate", *head], lines)
+    return as_table(["supernet, rate", *head], lines)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -280,34 +253,27 @@ Ends = dict[str, tuple[float, str]]
 TITLES = {"spearman": "Spearman with test accuracy", "top10": "mean test accuracy of the ten best, %"}
 
 
-def mean_and_spread(rows: Sequence[Row], name: str) -> tuple[list[int], Numbers, Numbers]:
-    """Steps that all seeds have, mean and standard deviation over seeds; nothing where there are no rows."""
-    steps = [step for step in (rows[0]["steps"] if rows else []) if all(step in row["steps"] for row in rows)]
-    values = [[row[name][row["steps"].index(step)] for step in steps] for row in rows]
-    numbers = np.array(values, float).reshape(len(rows), len(steps))
-    spread = numbers.std(0, ddof=1) if len(rows) > 1 else np.zeros(len(steps))
-    return steps, numbers.mean(0) if rows else np.zeros(0), spread
-
-
 def _line(axes: Axes, rows: Sequence[Row], name: str, label: str, colour: str, ends: Ends) -> None:
     """Draws a mean over seeds with its band, and says where it ends; nothing where there are no rows."""
-    steps, mean, spread = mean_and_spread(rows, name)
+    # Steps that all seeds have.
+    steps = [step for step in (rows[0]["steps"] if rows else []) if all(step in row["steps"] for row in rows)]
     if not steps:
         return
-    axes.fill_between(steps, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
-    axes.plot(steps, mean, color=colour, linewidth=1.2, marker="o" if steps[0] == 0 else "", markersize=2.5)
+    values = np.array([[row[name][row["steps"].index(step)] for step in steps] for row in rows], float)
+    mean, spread = values.mean(0), values.std(0, ddof=1) if len(rows) > 1 else 0
+    marker = {"marker": "o" if steps[0] == 0 else "", "markersize": 2.5}
+    band(axes, steps, mean, mean - spread, mean + spread, colour, linewidth=1.2, **marker)
     if np.isfinite(mean[-1]):  # a correlation may be undefined
         ends[label] = (float(mean[-1]), colour)
 
 
-def _references(axes: Axes, found: Found, measure: str, ends: Ends) -> None:
+def _references(axes: Axes, part: Part, measure: str, ends: Ends) -> None:
     """Dashed: parameter count. Dotted: for a correlation the ceiling, for accuracies the best ten and chance."""
-    drawn = [("parameters", _baseline(found, "parameters", measure)[0], (4, 2))]
+    others = {} if measure == "spearman" else {"the best ten": "best", "random": "random"}
+    drawn = [("parameters", _baseline(part, "parameters", measure)[0], (4, 2))]
+    drawn += [(name, _baseline(part, judge, measure)[0], (1, 2)) for name, judge in others.items()]
     if measure == "spearman":
-        drawn.append(("ceiling", ceiling_of(found), (1, 2)))
-    else:
-        drawn.append(("the best ten", _baseline(found, "best", measure)[0], (1, 2)))
-        drawn.append(("random", _baseline(found, "random", measure)[0], (1, 2)))
+        drawn.append(("ceiling", ceiling_of(part), (1, 2)))
     for name, value, dashes in drawn:
         if value is not None:
             axes.axhline(value, color=INK, linewidth=0.7, linestyle=(0, dashes))
@@ -323,61 +289,58 @@ def _finish(row: Sequence[Axes], title: str, ends: Ends) -> None:
     label_ends(row[-1], [(value, name, colour) for name, (value, colour) in ends.items()])
 
 
-def _canvas(width: float, height: float, rows: int, columns: int) -> tuple[Figure, Any]:
-    """A figure of so many inches and its panels [rows, columns], with room for names above and at the right."""
-    drawn = Figure(figsize=(width, height))
-    panels = drawn.subplots(rows, columns, sharex=True, sharey="row", squeeze=False)
+def _panels(width: float, height: float, rows: int, columns: int) -> tuple[Figure, Any]:
+    """A figure with room for names above and at the right of its panels."""
     between, panel = 0.62, (height - 1 - 0.62 * (rows - 1)) / rows
-    drawn.subplots_adjust(0.42 / width, 0.5 / height, 1 - 1.15 / width, 1 - 0.5 / height, 0.1, between / panel)
-    note = "minibatches of fine-tuning; bands: one standard deviation over seeds"
-    drawn.text(0.42 / width, 0.1 / height, note, color=MUTED)
-    for axes in panels.flat:
-        grid(axes)
+    room = (0.42 / width, 0.5 / height, 1 - 1.15 / width, 1 - 0.5 / height, 0.1, between / panel)
+    drawn, panels = canvas(width, height, rows, columns, room=room, sharex=True, sharey="row")
+    words = "minibatches of fine-tuning; bands: one standard deviation over seeds"
+    drawn.text(0.42 / width, 0.1 / height, words, color=MUTED)
     return drawn, panels
 
 
-def steps_figure(found: Found) -> Figure:
+def steps_figure(part: Part) -> Figure:
     """Fig. 4.6: correlation and top 10 against the step, a column a supernet."""
-    methods = methods_of(found)
-    drawn, panels = _canvas(WIDTH, 5.2, 2, len(methods))
+    methods = methods_of(part)
+    drawn, panels = _panels(WIDTH, 5.2, 2, len(methods))
     for row, (measure, title) in zip(panels, TITLES.items(), strict=True):
         ends: Ends = {}
         for axes, method in zip(row, methods, strict=True):
-            _references(axes, found, measure, ends)
+            _references(axes, part, measure, ends)
             for estimator, name, rate, colour in LINES:
                 fixed = rate(method) if callable(rate) else rate
                 labels = {"estimator": estimator, "method": method, "rate": fixed, "batch": BATCHES[0]}
-                _line(axes, found.having(kind="estimator", **labels), measure, name, colour, ends)
+                _line(axes, part.having(kind="estimator", **labels), measure, name, colour, ends)
             axes.set_title(method, color=MUTED)
         _finish(row, title, ends)
     return drawn
 
 
-def batches_figure(found: Found) -> Figure:
+def batches_figure(part: Part) -> Figure:
     """Fig. 4.7: SoTL from the single-path supernet, by rate and batch."""
-    drawn, panels = _canvas(WIDTH * 0.8, 5.2, 2, len(RATES))
+    drawn, panels = _panels(WIDTH * 0.8, 5.2, 2, len(RATES))
     for row, (measure, title) in zip(panels, TITLES.items(), strict=True):
         ends: Ends = {}
         for axes, rate in zip(row, RATES, strict=True):
-            _references(axes, found, measure, ends)
+            _references(axes, part, measure, ends)
             for batch, colour in zip(BATCHES, (ORANGE, PLUM, BLUE), strict=True):
                 labels = {"estimator": "sotl", "method": METHODS[0], "rate": rate, "batch": batch}
-                rows = found.having(kind="estimator", **labels)
+                rows = part.having(kind="estimator", **labels)
                 _line(axes, rows, measure, f"batch {batch}", colour, ends)
             axes.set_title(f"rate {rate:g}", color=MUTED)
         _finish(row, f"SoTL from {METHODS[0]}: {title}", ends)
     return drawn
 
 
-def gap_figure(found: Found) -> Figure:
+def gap_figure(part: Part) -> Figure:
     """Fig. 4.8: loss of the best tenth and of the middle tenth at both rates, and what lies between."""
-    methods = methods_of(found)
-    drawn, panels = _canvas(WIDTH, 7.0, 3, len(methods))
+    methods = methods_of(part)
+    drawn, panels = _panels(WIDTH, 7.0, 3, len(methods))
     titles = [*(f"training loss at rate {rate:g}" for rate in RATES), "loss of the middle tenth less that of the best"]
     ends: list[Ends] = [{}, {}, {}]
     for column, method in zip(panels.T, methods, strict=True):
         for place, rate in enumerate(RATES):
-            rows = found.having(kind="gap", method=method, rate=rate, batch=BATCHES[0])
+            rows = part.having(kind="gap", method=method, rate=rate, batch=BATCHES[0])
             for name, label, colour in GROUPS:
                 _line(column[place], rows, name, label, colour, ends[place])
             ahead = [{**row, "ahead": np.subtract(row["middle"], row["best"]).tolist()} for row in rows]
@@ -390,68 +353,60 @@ def gap_figure(found: Found) -> Figure:
     return drawn
 
 
-SECTIONS: tuple[tuple[str, str, Callable[[Found], str]], ...] = (
-    (
-        "Our own truth",
+FROM = ("supernets",)
+SECTIONS = (
+    Section(
+        "Our own truth", FROM, truth_table,
         "Test accuracy of cells trained from scratch, mean of seeds. Training is a matter of luck as well, so that "
         "even a judge who knew what every cell is worth on average over all seeds would not reach 1: where two seeds "
         "correlate by r, the mean of k of them correlates by k r / (1 + (k − 1) r) with the mean of k others "
         "(Spearman-Brown), and by the root of this, the ceiling, with such a judge. The formula is Pearson's, and for "
         "ranks an approximation.",
-        truth_table,
     ),
-    (
-        "What costs nothing",
+    Section(
+        "What costs nothing", FROM, baseline_table,
         "On the same cells as all that follows; in brackets, 95 % of bootstrap resamples of the cells (of random "
         "orders, for the random order). Top 10: mean test accuracy of a judge's ten best.",
-        baseline_table,
     ),
-    (
-        "Table 4.1: Spearman with the truth, by supernet",
+    Section(
+        "Table 4.1: Spearman with the truth, by supernet", FROM, partial(by_supernet, measure="spearman"),
         f"Mean ± standard deviation over supernets' seeds. Batch {BATCHES[0]}; fine-tuned at the thesis's rates, "
         f"{RATES[0]:g} for single-path and {RATES[1]:g} for the others, unless said. Batch norm has statistics of the "
         "cell's own before every look at validation data, unless said. The thesis's numbers are of 200 cells on "
         "CIFAR-10, its TLMini, ValAcc and ValAccMini without fine-tuning.",
-        partial(by_supernet, measure="spearman"),
     ),
-    ("Table 4.1: top 10, by supernet", "The same; test accuracy in per cent.", partial(by_supernet, measure="top10")),
-    (
-        "Where the correlation comes from",
+    Section(
+        "Table 4.1: top 10, by supernet", FROM, partial(by_supernet, measure="top10"),
+        "The same; test accuracy in per cent.",
+    ),
+    Section(
+        "Where the correlation comes from", FROM, halves_table,
         "Spearman with the truth among the truly worse and the truly better half of the cells, each by itself.",
-        halves_table,
     ),
-    (
-        "Table 4.5: Spearman with parameter count, by supernet",
+    Section(
+        "Table 4.5: Spearman with parameter count, by supernet", FROM, partial(by_supernet, measure="with_parameters"),
         "The same estimators, as judges of size.",
-        partial(by_supernet, measure="with_parameters"),
     ),
-    (
-        "Table 4.5: sums of gradients",
+    Section(
+        "Table 4.5: sums of gradients", FROM, sums_table,
         "Spearman with the truth after 100 steps at both rates; SoTL-P and SoG-P: with parameter count, at the "
         "supernet's own rate.",
-        sums_table,
     ),
-    (
-        "Table 4.4: rate and batch, single-path",
+    Section(
+        "Table 4.4: rate and batch, single-path", FROM, rates_table,
         "After 100 steps. Validation data is looked at with the smallest batch alone.",
-        rates_table,
     ),
-    (
-        "Validation accuracy before and after fine-tuning",
+    Section(
+        "Validation accuracy before and after fine-tuning", FROM, accuracy_table,
         "Mean of all cells, in per cent, after so many steps; first with the supernet's batch-norm statistics, then "
         "with the cell's own. Times are of the machine that fine-tuned, where many cells go at once: of the middle "
         "cell, steps with the measuring of gradients, a look with the recalibration.",
-        accuracy_table,
     ),
-    (
-        "Fig. 4.8: the best and the middle",
+    Section(
+        "Fig. 4.8: the best and the middle", FROM, gap_table,
         "Mean training loss of all cells; and by how much that of the truly best tenth lies below that of the tenth "
         "around the median. Means of the first ten and of the last ten steps.",
-        gap_table,
     ),
-)
-FIGURES: dict[str, Callable[[Found], Figure]] = {
-    "steps": steps_figure,
-    "batches": batches_figure,
-    "gap": gap_figure,
-}
+)  # fmt: skip
+FIGURES = {"steps": steps_figure, "batches": batches_figure, "gap": gap_figure}
+DRAWINGS = {name: Drawing(make, FROM) for name, make in FIGURES.items()}

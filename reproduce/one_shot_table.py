@@ -13,14 +13,22 @@ from torch import Tensor
 
 from polyarch.blackbox import BlackBox, Budget, History, LocalSearch, RandomSearch, RegularisedEvolution, TableJudge
 from polyarch.data.task import TaskShape
-from polyarch.plotting import BLUE, GREEN, INK, MUTED, ORANGE, WIDTH, grid, label_ends
+from polyarch.distributions import Categorical
+from polyarch.plotting import BLUE, GREEN, INK, MUTED, ORANGE, WIDTH, label_ends
+from polyarch.ranking.statistics import Numbers, spearman, standing
 from polyarch.scores import Candidate, SynFlow
 from polyarch.spaces import NasBench201
+from polyarch.spaces.base import Space
+from polyarch.spaces.cost import expected_cost
+from polyarch.spaces.views import one_hot
 from polyarch.tables import Table, open_table
-from reproduce.one_shot_parts import Found, Part, Row
-from reproduce.one_shot_ranks import Numbers, interval, spearman
-from reproduce.training_speed_tables import table as markdown_table
+from polyarch.testing.toy import every_choice
+from reproduce.showing import Drawing, Part, Row, Section, as_table, band, canvas, mean_sd
 
+ABOUT = (
+    "NAS-Bench-201's table: Spearman of parameter count and SynFlow with 200-epoch test accuracy; searches that pay "
+    "simulated seconds for 12-epoch validation accuracies."
+)
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 SHAPE = TaskShape((3, 32, 32), 10)
 REWARD, TIME, SHARE = "cifar10_valid_acc_12", "cifar10_train_time_200_s", 12 / 200
@@ -45,9 +53,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:
     """Ranking by cheap scores, then searches."""
     space, table = NasBench201(), open_table(arguments.table)
-    every = torch.cartesian_prod(*(torch.arange(len(d)) for d in space.decisions))
-    counts = parameters(space, every)
-    yield from ranked("parameters", every, counts, space, table, with_interval=False)
+    every = every_choice(space)
+    counts = parameters(space, every, SHAPE)
+    yield from ranked("parameters", every, counts, space, table)
     if arguments.synflow:
         yield from by_synflow(arguments.synflow, every, counts, space, table)
     largest = every[int(counts.argmax())][None]
@@ -61,34 +69,36 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
             method.search(space, judge, Budget(arguments.budget, "seconds"), torch.Generator().manual_seed(seed))
             for seed in range(arguments.seeds)
         ]
-        took = time.perf_counter() - start
-        yield {
-            "kind": "search", "method": name, "budget": arguments.budget, "seconds": round(took, 2),
-            **outcome(histories, arguments.budget, space, table),
-        }  # fmt: skip
+        took = round(time.perf_counter() - start, 2)
+        about = {"kind": "search", "method": name, "budget": arguments.budget, "seconds": took}
+        yield about | outcome(histories, arguments.budget, space, table)
 
 
-def parameters(space: NasBench201, choices: Tensor) -> Numbers:
-    """Parameters of the networks that the benchmark trained, [n]: what every option adds, by our own cost table."""
-    costs = space.cost_table(SHAPE)
-    added = [
-        torch.tensor([cost.parameters for cost in costs.options[decision.name]])[choices[:, place]]
-        for place, decision in enumerate(space.decisions)
-    ]
-    return (costs.base.parameters + torch.stack(added).sum(0)).double().numpy()
+def parameters(space: Space, choices: Tensor, shape: TaskShape) -> Numbers:
+    """Parameters of the networks to train, [n], of choices [n, decisions]: what a belief without doubt expects."""
+    sure = torch.zeros(()).where(one_hot(choices, max(map(len, space.decisions))), -torch.inf)
+    return expected_cost(space, Categorical(space.decisions, sure), shape).parameters.numpy()
 
 
-def ranked(
-    score: str, choices: Tensor, said: Numbers, space: NasBench201, table: Table, *, with_interval: bool
-) -> Iterator[Row]:
-    """How well a score [n] ranks cells by final test accuracy; no interval where the cells are all there are."""
+def correlation(said: Numbers, truth: Numbers, *, whole: bool = False) -> Row:
+    """Spearman's correlation of arrays [n] and a bootstrap interval over cells; none where they are all there are."""
+    if whole:
+        return {"spearman": rounded(spearman(said, truth)), "interval": None}
+    found = standing(said, truth, said, resamples=2000).spearman
+    return {"spearman": rounded(found.value), "interval": [rounded(found.low), rounded(found.high)]}
+
+
+def rounded(value: float | np.floating | None, digits: int = 4) -> float | None:
+    """A plain number, to be kept in a row."""
+    return None if value is None else round(float(value), digits)
+
+
+def ranked(score: str, choices: Tensor, said: Numbers, space: NasBench201, table: Table) -> Iterator[Row]:
+    """How well a score [n] ranks cells by final test accuracy."""
     for data in DATA:
         truth = table.values(f"{data}_test_acc_200", space, choices).numpy()
-        bounds = [round(end, 4) for end in interval(said, truth)] if with_interval else None
-        found = round(float(spearman(said, truth)), 4)
-        yield {
-            "kind": "ranking", "score": score, "data": data, "cells": len(said), "spearman": found, "interval": bounds
-        }  # fmt: skip
+        found = correlation(said, truth, whole=len(said) == space.count())
+        yield {"kind": "ranking", "score": score, "data": data, "cells": len(said), **found}
 
 
 def by_synflow(count: int, every: Tensor, counts: Numbers, space: NasBench201, table: Table) -> Iterator[Row]:
@@ -99,23 +109,20 @@ def by_synflow(count: int, every: Tensor, counts: Numbers, space: NasBench201, t
     start = time.perf_counter()
     said = SynFlow()([Candidate(cell, space, SHAPE) for cell in space.decode(choices)], generator).numpy()
     took = (time.perf_counter() - start) / count
-    for row in ranked("synflow", choices, said, space, table, with_interval=True):
+    for row in ranked("synflow", choices, said, space, table):
         yield {**row, "seconds_a_cell": round(took, 3)}
-    yield from ranked("parameters", choices, counts[places.numpy()], space, table, with_interval=True)
-    chance = np.random.default_rng(0).random(count)
-    yield from ranked("random", choices, chance, space, table, with_interval=True)
+    yield from ranked("parameters", choices, counts[places.numpy()], space, table)
+    yield from ranked("random", choices, np.random.default_rng(0).random(count), space, table)
 
 
 def truths(choices: Tensor, space: NasBench201, table: Table) -> dict[str, list[float]]:
     """Final test accuracies of cells, by data set."""
-    return {
-        data: [round(value, 2) for value in table.values(f"{data}_test_acc_200", space, choices).tolist()]
-        for data in DATA
-    }
+    found = {data: table.values(f"{data}_test_acc_200", space, choices).tolist() for data in DATA}
+    return {data: [round(value, 2) for value in values] for data, values in found.items()}
 
 
 def outcome(histories: list[History], budget: float, space: NasBench201, table: Table) -> Row:
-    """What the best cell by reward is truly worth, at the end and on the way; one search a seed."""
+    """What the best cell by reward is truly worth, at the end and on the way; one search per seed."""
     last = torch.tensor([history.best.choices for history in histories])
     places = np.linspace(0, budget, PLACES + 1)[1:]
     paths = np.stack([along(history, places, space, table) for history in histories])
@@ -145,93 +152,63 @@ def along(history: History, seconds: Numbers, space: NasBench201, table: Table) 
 # What was found.
 
 
-def ranking_table(found: Found) -> str:
+def ranking_table(part: Part) -> str:
     """Scores, cells and correlations."""
-    lines = [
-        [
-            row["score"],
-            DATA[row["data"]],
-            f"{row['cells']:,}",
-            f"{row['spearman']:.3f}".replace("-", "−"),
-            "{:.3f} to {:.3f}".format(*row["interval"]).replace("-", "−") if row["interval"] else "all cells",
-        ]
-        for row in found.having(kind="ranking")
-    ]
-    return markdown_table(["score", "data", "cells", "Spearman", "95 % interval"], lines)
+    lines = []
+    for row in part.having(kind="ranking"):
+        bounds = " to ".join(mean_sd([end], 3) for end in row["interval"] or ()) or "all cells"
+        lines.append([row["score"], DATA[row["data"]], f"{row['cells']:,}", mean_sd([row["spearman"]], 3), bounds])
+    return as_table(["score", "data", "cells", "Spearman", "95 % interval"], lines)
 
 
-def search_table(found: Found) -> str:
+def search_table(part: Part) -> str:
     """How good the chosen cells are."""
     lines = []
-    for row in found.having(kind="search"):
+    for row in part.having(kind="search"):
         one = np.array(row["cifar10"])
-        best = f"{100 * np.mean(one >= one_best(found) - 0.005):.0f} %"
-        lines.append([
-            row["method"],
-            *(_told(row[data]) for data in DATA),
-            f"{np.median(one):.2f}", best,
-            f"{row['evaluations']:.0f}", f"{row['distinct']:.0f}", f"{row['seconds']:.1f}",
-        ])  # fmt: skip
-    chosen = found.having(kind="chosen")
-    lines += [[row["choice"], *(f"{row[data][0]:.2f}" for data in DATA), *[""] * 5] for row in chosen]
+        best = f"{100 * np.mean(one >= one_best(part) - 0.005):.0f} %"
+        counts = (f"{row['evaluations']:.0f}", f"{row['distinct']:.0f}", f"{row['seconds']:.1f}")
+        lines.append([row["method"], *(mean_sd(row[data], 2) for data in DATA), f"{np.median(one):.2f}", best, *counts])
+    chosen = part.having(kind="chosen")
+    lines += [[row["choice"], *(mean_sd(row[data], 2) for data in DATA), *[""] * 5] for row in chosen]
     head = ["CIFAR-10 test", "CIFAR-100 test of the same", "median", "finds the best", "evaluations", "distinct", "s"]
-    return markdown_table(["chosen by", *head], lines)
+    return as_table(["chosen by", *head], lines)
 
 
-def one_best(found: Found) -> float:
+def one_best(part: Part) -> float:
     """Test accuracy of the cell with the largest reward of all, which is also the best of the table."""
-    [row] = found.having(kind="chosen", choice="the cell with the largest reward")
+    [row] = part.having(kind="chosen", choice="the cell with the largest reward")
     value: float = row["cifar10"][0]
     return value
 
 
-def _told(values: list[float]) -> str:
-    return f"{np.mean(values):.2f} ± {np.std(values, ddof=1) if len(values) > 1 else 0:.2f}"
-
-
-def figure(found: Found) -> Figure:
+def figure(part: Part) -> Figure:
     """The incumbent's test accuracy against what was paid."""
-    drawn = Figure(figsize=(WIDTH * 0.75, 3.1))
-    axes = drawn.subplots()
-    drawn.subplots_adjust(0.075, 0.15, 0.75, 0.91)
-    grid(axes)
+    drawn, [[axes]] = canvas(WIDTH * 0.75, 3.1, room=(0.075, 0.15, 0.75, 0.91))
     ends = []
-    for row, colour in zip(found.having(kind="search"), (MUTED, BLUE, ORANGE, GREEN), strict=True):
-        path = row["path"]
-        if colour in (MUTED, ORANGE):
-            axes.fill_between(path["seconds"], path["low"], path["high"], color=colour, alpha=0.15, linewidth=0)
-        axes.plot(path["seconds"], path["mean"], color=colour, linewidth=1.3)
-        ends.append((path["mean"][-1], row["method"], colour))
-    most = one_best(found)
-    axes.axhline(most, color=INK, linewidth=0.7, linestyle=(0, (1, 2)))
+    for row, colour in zip(part.having(kind="search"), (MUTED, BLUE, ORANGE, GREEN), strict=True):
+        seconds, mean, low, high = (row["path"][name] for name in ("seconds", "mean", "low", "high"))
+        band(axes, seconds, mean, low, high, colour, 0.15 if colour in (MUTED, ORANGE) else 0)
+        ends.append((mean[-1], row["method"], colour))
+    axes.axhline(one_best(part), color=INK, linewidth=0.7, linestyle=(0, (1, 2)))
     axes.set(xlim=(0, row["budget"]), ylim=(91, 94.6), xlabel="simulated seconds; bands: 10 to 90 % of seeds")
     axes.set_title("CIFAR-10 test accuracy of the incumbent, %, mean over seeds; dotted: the best cell")
     label_ends(axes, ends)
     return drawn
 
 
-PART = Part(
-    about=(
-        "NAS-Bench-201's table: Spearman of parameter count and SynFlow with 200-epoch test accuracy; searches that "
-        "pay simulated seconds for 12-epoch validation accuracies."
+SECTIONS = (
+    Section(
+        "Ranking without training", ("table",), ranking_table,
+        "Truth: 200-epoch test accuracy, mean of seeds. SynFlow at one initialisation, C = 16, N = 5, an input of "
+        "3 x 32 x 32, ten outputs, no batch norm; parameters and random numbers on the same cells beside it. "
+        "Intervals are of the bootstrap over cells.",
     ),
-    options=options,
-    rows=rows,
-    sections=(
-        (
-            "Ranking without training",
-            "Truth: 200-epoch test accuracy, mean of seeds. SynFlow at one initialisation, C = 16, N = 5, an input of "
-            "3 x 32 x 32, ten outputs, no batch norm; parameters and random numbers on the same cells beside it. "
-            "Intervals are of the bootstrap over cells.",
-            ranking_table,
-        ),
-        (
-            "Black-box search",
-            "Reward: CIFAR-10 validation accuracy after 12 epochs; cost: recorded time of 200 epochs times 12/200; "
-            "every evaluation is paid. Mean ± standard deviation over seeds of the final test accuracy of the cell "
-            "with the largest reward; s: what all seeds together took here.",
-            search_table,
-        ),
+    Section(
+        "Black-box search", ("table",), search_table,
+        "Reward: CIFAR-10 validation accuracy after 12 epochs; cost: recorded time of 200 epochs times 12/200; "
+        "every evaluation is paid. Mean ± standard deviation over seeds of the final test accuracy of the cell "
+        "with the largest reward; s: what all seeds together took here.",
     ),
-    figures={"searches": figure},
-)
+)  # fmt: skip
+DRAWINGS = {"searches": Drawing(figure, ("table",))}

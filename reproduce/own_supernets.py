@@ -1,4 +1,4 @@
-"""Supernets of our own small benchmark, and what fine-tuning its cells from their weights shows (seed 002, 4.2).
+"""Supernets of our own small benchmark, and what fine-tuning its cells from their weights shows (SoTL thesis, 4.2).
 
     python -m reproduce.own_supernets train --folder IMAGES --device cuda --out runs/own-supernets
     python -m reproduce.own_supernets tune --folder IMAGES --device cuda --out runs/own-supernets
@@ -27,11 +27,12 @@ from polyarch import catalogue
 from polyarch.data.task import Task
 from polyarch.methods.one_shot import OneShot
 from polyarch.scores import Candidate, Curve, Look, Tuning, fine_tuned
+from polyarch.settings import make
 from polyarch.streams import Streams
 from polyarch.tables.truth import find_truth
 from polyarch.training.capture import captured_form
-from polyarch.training.loop import Loop, Progress
-from reproduce.own_truth import SPACE, halved, problem_of
+from reproduce.own_truth import SPACE, halved, learnt, problem_of
+from reproduce.showing import parser_of
 
 METHODS = ("single-path", "fairnas", "multipath", "reptile", "metaprox")
 RATES = (0.01, 0.001)
@@ -72,16 +73,13 @@ class Pass:
 def train(name: str, task: Task, seeds: Sequence[int], epochs: int, device: torch.device) -> dict[int, Weights]:
     """Every seed's weights after training on all training images; seeds are trained as repeats, side by side."""
     cls, settings = catalogue.find("method", name)
-    method = cls(**settings, epochs=epochs, evaluate_every=epochs)
+    method = make(cls, {**settings, "epochs": epochs, "evaluate_every": epochs})
     assert isinstance(method, OneShot)
     if device.type == "cuda":
         method = captured_form(method)
     problem = problem_of(task, SPACE, len(seeds), device)
     streams = [Streams(seed) for seed in seeds]
-    loop = Loop(method, problem, method.init(problem, streams, None), streams, Progress(), epochs)
-    for _ in range(epochs):
-        line = loop.epoch()
-    assert line is not None
+    *_, line = learnt(method, problem, streams)[1]
     print(json.dumps({"method": name, "seeds": seeds, "train": line["step"], "valid": line["select"]}), flush=True)
     found = problem.supernet.state_dict().items()
     return {seed: {key: value[k : k + 1].cpu().clone() for key, value in found} for k, seed in enumerate(seeds)}
@@ -156,7 +154,7 @@ def candidates_of(one: Pass, count: int, task: Task, folder: Path, device: torch
 
 def main() -> None:
     """Trains supernets, or fine-tunes cells, until all is there or the time is up."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("verb", choices=["train", "tune"])
     parser.add_argument("--folder", default="")
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
@@ -172,7 +170,7 @@ def main() -> None:
     given = parser.parse_args()
     started, device = time.monotonic(), torch.device(given.device)
     given.out.mkdir(parents=True, exist_ok=True)
-    task = halved(pa.data.load("fashion-mnist", select=0, **({"folder": given.folder} if given.folder else {})))
+    task = halved(pa.data.load("fashion-mnist", select=0, folder=given.folder))
     if given.verb == "train":
         train_all(given, task, device)
         return

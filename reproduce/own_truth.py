@@ -12,11 +12,11 @@ images), for every seed. Cells are drawn without repetition from those that diff
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,14 +24,15 @@ from torch import Tensor
 
 import polyarch as pa
 from polyarch.architecture import Architecture
-from polyarch.core import Problem
+from polyarch.core import EarlyStopping, Method, Problem, State
 from polyarch.data.task import Split, Task
 from polyarch.distributions import uniform
 from polyarch.spaces import NasBench201
 from polyarch.streams import Streams
+from polyarch.testing.toy import every_choice
 from polyarch.training.loop import Loop, Progress
-from polyarch.training.optimisers import Schedule, Sgd
 from polyarch.training.side_by_side import SideBySide
+from reproduce.showing import parser_of
 
 TRAIN, VALID = 10_000, 5_000
 SPACE = NasBench201(channels=8, cells=1)
@@ -52,9 +53,7 @@ def halved(task: Task) -> Task:
 def distinct_cells(seed: int) -> list[Architecture]:
     """One cell of every network, in a random order."""
     found: dict[str, Architecture] = {}
-    shape = [len(decision) for decision in SPACE.decisions]
-    for number in range(SPACE.count()):
-        cell = SPACE.architecture([int(c) for c in np.unravel_index(number, shape)])
+    for cell in SPACE.decode(every_choice(SPACE)):
         found.setdefault(SPACE.canonical(cell), cell)
     cells = list(found.values())
     return [cells[k] for k in torch.randperm(len(cells), generator=torch.Generator().manual_seed(seed)).tolist()]
@@ -82,29 +81,25 @@ def problem_of(task: Task, space: NasBench201, repeats: int, device: torch.devic
     )
 
 
+def learnt(method: Method, problem: Problem, streams: list[Streams]) -> tuple[State, list[dict[str, Any]]]:
+    """Trains for all epochs: the state at the end, and the lines of all evaluations."""
+    loop = Loop(method, problem, method.init(problem, streams, None), streams, Progress(), method.epochs)
+    lines = [loop.epoch() for _ in range(method.epochs)]
+    return loop.state, [line for line in lines if line is not None]
+
+
 def trained(cells: list[Architecture], task: Task, seed: int, device: torch.device) -> dict[str, np.ndarray]:
     """Curves [cells, epochs] and final test figures [cells] of one seed."""
-    method = SideBySide(
-        tuple(cells),
-        epochs=12,
-        batch_size=128,
-        weights=Sgd(lr=0.1, nesterov=True, weight_decay=5e-4, schedule=Schedule(kind="cosine")),
-        stopping={"split": "select"},
-    )
+    method = SideBySide(tuple(cells), stopping=EarlyStopping(split="select"))
     problem = problem_of(task, SPACE.evaluated(), len(cells), device)
     streams = [Streams(1000 * seed + k) for k in range(len(cells))]
-    loop = Loop(method, problem, method.init(problem, streams, None), streams, Progress(), method.epochs)
-    lines = []
-    for _ in range(method.epochs):
-        line = loop.epoch()
-        assert line is not None
-        lines.append(line)
+    state, lines = learnt(method, problem, streams)
     curves = {
         "train_loss": -np.array([line["step"]["log_likelihood"] for line in lines]).T,
         "valid_loss": -np.array([line["select"]["log_likelihood"] for line in lines]).T,
         "valid_accuracy": np.array([line["select"]["accuracy"] for line in lines]).T,
     }
-    test = method.evaluate(problem, loop.state, "test")
+    test = method.evaluate(problem, state, "test")
     ends = {"test_accuracy": test["accuracy"], "test_loss": -test["log_likelihood"]}
     return curves | {name: value.cpu().numpy() for name, value in ends.items()}
 
@@ -134,7 +129,7 @@ def gathered(folder: Path) -> dict[str, np.ndarray]:
 
 def main() -> None:
     """Trains batches of cells until all are there, or the time is up."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--folder", default="")
     parser.add_argument("--cells", type=int, default=64)
     parser.add_argument("--side", type=int, default=16, help="cells trained at once")
@@ -149,7 +144,7 @@ def main() -> None:
         return
     started = time.monotonic()
     given.out.mkdir(parents=True, exist_ok=True)
-    task = halved(pa.data.load("fashion-mnist", select=0, **({"folder": given.folder} if given.folder else {})))
+    task = halved(pa.data.load("fashion-mnist", select=0, folder=given.folder))
     # Sorted, so that cells that are trained at once have operations in common, which makes larger pieces of work.
     cells = sorted(distinct_cells(seed=0)[: given.cells], key=lambda cell: cell.choices)
     for seed in range(given.seeds):

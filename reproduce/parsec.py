@@ -1,4 +1,4 @@
-"""How biased PARSEC's gradients are (seed 003, Eqs. 6 to 8), in spaces small enough to enumerate.
+"""How biased PARSEC's gradients are (Casale et al. 2019, Eqs. 6 to 8), in spaces small enough to enumerate.
 
     python -m reproduce.parsec --quick            # seconds: the toy of six lines
     python -m reproduce.parsec --full             # ten to twenty minutes: also all 15,625 cells of nasbench201
@@ -13,15 +13,11 @@ Writes docs/results/parsec/bias.json (rows, the command, seeds, machine).
 
 from __future__ import annotations
 
-import argparse
-import json
-import re
-import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,16 +32,13 @@ from polyarch.spaces.views import Sparse
 from polyarch.streams import Streams
 from polyarch.testing.toy import Lines, every_choice, log_likelihoods, toy_task
 from polyarch.training.dry_run import prepare
-from reproduce.depth import machine
-from reproduce.depth_tables import told
+from reproduce.showing import Columns, Part, Row, grouped, keep, mean_table, read, sized_parser
 
-RESULTS = Path(__file__).parent.parent / "docs" / "results" / "parsec"
 SAMPLES = (1, 2, 4, 8, 16, 64)
 MANY = (256, 1024, 4096, 16384)
 """More than a search can afford, to see where the mean goes."""
 ESTIMATES, DRAWN = 20_000, 4_000_000
 """For every K so many estimates, and at most so many samples in all; a tenth of both for --quick."""
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -82,57 +75,32 @@ class Enumerated:
         return torch.autograd.grad(score.sum(), logits)[0]
 
 
-@dataclass
-class Moments:
-    """Mean and scatter of vectors that come in parts."""
-
-    count: int = 0
-    total: Tensor | float = 0.0
-    squares: float = 0.0
-
-    def add(self, values: Tensor) -> None:
-        """More vectors, [n, ...]."""
-        self.count += len(values)
-        self.total = self.total + values.sum(0)
-        self.squares += values.square().sum().item()
-
-    @property
-    def mean(self) -> Tensor:
-        """Of all so far."""
-        return torch.as_tensor(self.total) / self.count
-
-    @property
-    def deviation(self) -> float:
-        """The root of the summed variances of all components."""
-        spread = self.squares / self.count - self.mean.square().sum().item()
-        return (max(spread, 0.0) * self.count / (self.count - 1)) ** 0.5
-
-
 def measured(given: Enumerated, samples: int, temperature: float, effort: float, generator: torch.Generator) -> Row:
     """The mean of many estimates beside the exact gradient; lengths are in units of that gradient's."""
     count = int(min(ESTIMATES * effort, max(DRAWN * effort // samples, 100)))
-    plain, centred, counted = Moments(), Moments(), Moments()
+    plain, centred, effective = [], [], []
     for part in torch.arange(count).split(max(1, 200_000 // samples)):
         choices = given.belief.sample(len(part) * samples, generator).unflatten(0, (len(part), samples))
         omega = given.omega(choices, temperature)
-        plain.add(given.estimates(choices, omega))
+        plain.append(given.estimates(choices, omega))
         # The mean of log p's gradients is 0 on average: without it the mean is the same, and chance is in it less.
-        centred.add(given.estimates(choices, omega - 1 / samples))
-        counted.add(effective_samples(omega).unsqueeze(-1))
+        centred.append(given.estimates(choices, omega - 1 / samples))
+        effective.append(effective_samples(omega))
     own, printed = given.exact(temperature), given.exact(1.0)
-    unit, mean = own.norm().item(), centred.mean
+    unit, mean = own.norm().item(), torch.cat(centred).mean(0)
+    noise, centred_noise = (torch.cat(each).var(0).sum().sqrt().item() / unit for each in (plain, centred))
     return {
         "temperature": temperature,
         "samples": samples,
         "estimates": count,
         "bias": (mean - own).norm().item() / unit,
-        "error": centred.deviation / count**0.5 / unit,
+        "error": centred_noise / count**0.5,
         "length": mean.norm().item() / unit,
         "cosine": cosine(mean, own),
-        "noise": plain.deviation / unit,
-        "centred_noise": centred.deviation / unit,
+        "noise": noise,
+        "centred_noise": centred_noise,
         "cosine_eq3": cosine(mean, printed),
-        "effective_samples": counted.mean.item(),
+        "effective_samples": torch.cat(effective).mean().item(),
     }
 
 
@@ -151,7 +119,8 @@ def lines(seed: int) -> Enumerated:
     with tempfile.TemporaryDirectory() as folder:
         task = toy_task(Path(folder))
     rows = torch.randperm(len(task.train), generator=generator)[:8]
-    problem, state, feed = prepare(pa.methods.Parsec(), Lines(), task, Split(task.train.x[rows], task.train.y[rows]), 1)
+    examples = Split(task.train.x[rows], task.train.y[rows])
+    problem, state, feed = prepare(pa.methods.Parsec(), Lines(), task, examples, 1)
     with torch.no_grad():
         state.weights["offset"].copy_(torch.randn(1, generator=generator))
         [batch] = feed.batches["search"]
@@ -191,13 +160,10 @@ def fits_of(supernet: Supernet, task: pa.data.Task, x: Tensor, y: Tensor, choice
 
 def measurements(quick: bool, seeds: int) -> Iterator[Row]:
     """Every case, seed, temperature and K."""
-    cases = [("six lines", lambda seed: lines(seed))]
+    cases: dict[str, Callable[[int], Enumerated]] = {"six lines": lines}
     if not quick:
-        cases += [
-            ("cells, untrained", lambda seed: cells(seed, 0)),
-            ("cells, after 5 epochs", lambda seed: cells(seed, 5)),
-        ]
-    for case, make in cases:
+        cases |= {"cells, untrained": partial(cells, epochs=0), "cells, after 5 epochs": partial(cells, epochs=5)}
+    for case, make in cases.items():
         for seed in range(seeds):
             given, generator = make(seed), torch.Generator().manual_seed(seed)
             about = {"case": case, "seed": seed, "spread": given.fits.std().item()}
@@ -208,55 +174,38 @@ def measurements(quick: bool, seeds: int) -> Iterator[Row]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 
-COLUMNS = {
-    "bias": ("bias", 3), "error": ("of it by chance", 3), "length": ("length", 3), "cosine": ("cosine", 3),
-    "noise": ("noise", 2), "centred_noise": ("noise, centred", 2), "cosine_eq3": ("cosine with Eq. 3", 3),
-    "effective_samples": ("effective samples", 1),
+COLUMNS: Columns = {
+    "bias": ("bias", 3), "of it by chance": ("error", 3), "length": ("length", 3), "cosine": ("cosine", 3),
+    "noise": ("noise", 2), "noise, centred": ("centred_noise", 2), "cosine with Eq. 3": ("cosine_eq3", 3),
+    "effective samples": ("effective_samples", 1),
 }  # fmt: skip
-"""What a table shows, under which words and with how many digits."""
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """A table a case and temperature, mean ± standard deviation over seeds."""
-    parts = []
-    for case, temperature in dict.fromkeys((row["case"], row["temperature"]) for row in rows):
-        own = [row for row in rows if (row["case"], row["temperature"]) == (case, temperature)]
-        seeds = sorted({row["seed"] for row in own})
-        lines = [f"### {case}, temperature {temperature:g}", "", f"Seeds {', '.join(map(str, seeds))}.", ""]
-        lines += [f"| K | {' | '.join(words for words, _ in COLUMNS.values())} |", "|" + " --: |" * (len(COLUMNS) + 1)]
-        for samples in dict.fromkeys(row["samples"] for row in own):
-            group = [row for row in own if row["samples"] == samples]
-            cells = [told([row[name] for row in group], digits) for name, (_, digits) in COLUMNS.items()]
-            lines.append(f"| {samples} | {' | '.join(cells)} |")
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"
+def markdown(part: Part) -> str:
+    """One table per case and temperature, mean ± standard deviation over seeds."""
+    texts = []
+    for (case, temperature), rows in part.groups("case", "temperature").items():
+        title = f"### {case}, temperature {temperature:g}\n\n{Part(tuple(rows)).seeds}.\n\n"
+        texts.append(title + mean_table(["K"], grouped(rows, "samples"), COLUMNS, left=0))
+    return "\n\n".join(texts) + "\n"
+
+
+def said(row: Row) -> str:
+    """A row in short."""
+    return (
+        f"{row['case']}, seed {row['seed']}, temperature {row['temperature']:g}, K={row['samples']}: "
+        f"bias {row['bias']:.3f} ± {row['error']:.3f} of the gradient's length, cosine {row['cosine']:.3f}"
+    )
 
 
 def main() -> None:
     """Measures and prints row by row, or prints what there is."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    size = parser.add_mutually_exclusive_group(required=True)
-    size.add_argument("--quick", action="store_true")
-    size.add_argument("--full", action="store_true")
-    size.add_argument("--table", action="store_true", help="print what was found as Markdown, and stop")
-    parser.add_argument("--seeds", type=int, default=0, help="default: 3; 2 for --quick")
-    parser.add_argument("--out", type=Path, help="default: docs/results/parsec; runs/parsec for --quick")
-    arguments = parser.parse_args()
-    folder = arguments.out or (Path("runs/parsec") if arguments.quick else RESULTS)
-    if arguments.table:
-        print(markdown(json.loads((folder / "bias.json").read_text())["rows"]), end="")
-        return
-    words = re.sub(r"\s*--out[= ]\S+", "", " ".join(sys.argv[1:]))
-    found: dict[str, Any] = {"command": f"python -m reproduce.parsec {words}", "machine": machine("cpu"), "rows": []}
-    folder.mkdir(parents=True, exist_ok=True)
-    for row in measurements(arguments.quick, arguments.seeds or (2 if arguments.quick else 3)):
-        found["rows"].append(row)
-        (folder / "bias.json").write_text(json.dumps(found) + "\n")
-        print(
-            f"{row['case']}, seed {row['seed']}, temperature {row['temperature']:g}, K={row['samples']}: "
-            f"bias {row['bias']:.3f} ± {row['error']:.3f} of the gradient's length, cosine {row['cosine']:.3f}",
-            flush=True,
-        )
+    given = sized_parser(__doc__, "parsec", "table", seeds=(2, 3)).parse_args()
+    if given.table:
+        part = read(given.out, "bias")
+        print(markdown(part) if part else "(not run)\n", end="")
+    else:
+        keep(given.out / "bias.json", measurements(given.quick, given.seeds), say=said)
 
 
 if __name__ == "__main__":

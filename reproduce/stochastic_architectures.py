@@ -1,4 +1,4 @@
-"""Networks with stochastic architectures (seed 001): what holds of the paper's tables and figures.
+"""Networks with stochastic architectures (Deng et al. 2020): what holds of the paper's tables and figures.
 
     python -m reproduce.stochastic_architectures train fashion --folder IMAGES --seeds 3 --runs runs/fashion
     python -m reproduce.stochastic_architectures measure fashion --folder IMAGES --seeds 3 --runs runs/fashion
@@ -18,30 +18,20 @@ epochs, on a GPU. All networks of a setup are trained alike. Killed, training go
 from __future__ import annotations
 
 import argparse
-import re
-import sys
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from reproduce.depth import machine
-from reproduce.stochastic_measures import MEASURES, Bench, Row, measured, write
+from reproduce import stochastic_shown as shown
+from reproduce.showing import RESULTS, Row, draw, keep, parser_of
+from reproduce.stochastic_measures import MEASURES, Bench, measured
 from reproduce.stochastic_networks import SETUPS, Setup, file_of, networks, task_of, train
-
-RESULTS = Path(__file__).parent.parent / "docs" / "results" / "stochastic-architectures"
-
 
 OUTSIDE = 2_000
 """Inputs of another kind that are looked at."""
-
-
-def command(words: list[str]) -> str:
-    """How to run this again; where images and results lie is nobody's business."""
-    text = re.sub(r"\s*--(out|folder|runs|seconds|first)[= ]\S+", "", " ".join(words))
-    return f"python -m reproduce.stochastic_architectures {text.strip()}"
 
 
 def train_all(given: argparse.Namespace, setup: Setup, device: torch.device) -> None:
@@ -59,24 +49,24 @@ def train_all(given: argparse.Namespace, setup: Setup, device: torch.device) -> 
             unfinished.rename(path)
 
 
-def measure_all(given: argparse.Namespace, setup: Setup, device: torch.device) -> None:
+def measure_all(given: argparse.Namespace, setup: Setup, device: torch.device) -> Iterator[Row]:
     """All that can be measured on what is there."""
     task = task_of(setup.data, given.folder, setup)
     outside = task_of(setup.outside, given.folder, setup).test if setup.outside else None
-    given.out.mkdir(parents=True, exist_ok=True)
-    head: dict[str, Any] = {"command": command(sys.argv[1:]), "machine": machine(given.device)}
+    for seed in range(given.first, given.seeds):
+        bench = Bench(setup, given.runs, seed, task, None if outside is None else outside.x[:OUTSIDE], device)
+        yield from measured(bench, given.measures or tuple(MEASURES))
 
-    def rows() -> Iterator[Row]:
-        for seed in range(given.first, given.seeds):
-            bench = Bench(setup, given.runs, seed, task, None if outside is None else outside.x[:OUTSIDE], device)
-            yield from measured(bench, given.measures or tuple(MEASURES))
 
-    write(given.out / f"{given.setup}{given.suffix}.json", head, rows())
+def said(row: Row) -> str:
+    """A row in short."""
+    plain = {name: value for name, value in row.items() if not isinstance(value, list | dict)}
+    return json.dumps({name: round(v, 4) if isinstance(v, float) else v for name, v in plain.items()})
 
 
 def main() -> None:
     """Trains, measures, or shows what there is."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser, results = parser_of(__doc__), RESULTS / "stochastic-architectures"
     verbs = parser.add_subparsers(dest="verb", required=True)
     for name in ("train", "measure"):
         verb = verbs.add_parser(name)
@@ -94,16 +84,21 @@ def main() -> None:
     for name in ("show", "figures"):
         verbs.add_parser(name)
     for verb in verbs.choices.values():
-        verb.add_argument("--out", type=Path, default=RESULTS, help="default: docs/results/stochastic-architectures")
+        verb.add_argument("--out", type=Path, default=results, help="default: docs/results/stochastic-architectures")
     given = parser.parse_args()
-    if given.verb in ("show", "figures"):
-        from reproduce import stochastic_shown
-
-        (stochastic_shown.show if given.verb == "show" else stochastic_shown.draw)(given.out)
+    if given.verb == "show":
+        print(shown.markdown(given.out), end="")
+        return
+    if given.verb == "figures":
+        draw(given.out, shown.DRAWINGS, "png")
         return
     setup, device = SETUPS[given.setup], torch.device(given.device)
     torch.backends.cudnn.benchmark = True  # few shapes, many steps
-    (train_all if given.verb == "train" else measure_all)(given, setup, device)
+    if given.verb == "train":
+        train_all(given, setup, device)
+    else:
+        file, rows = given.out / f"{given.setup}{given.suffix}.json", measure_all(given, setup, device)
+        keep(file, rows, "folder", "runs", "seconds", "first", device=given.device, say=said)
 
 
 if __name__ == "__main__":

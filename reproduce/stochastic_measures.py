@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -24,9 +23,9 @@ from polyarch.uncertainty.calibration import summary
 from polyarch.uncertainty.detection import detection
 from polyarch.uncertainty.ensemble import Within
 from polyarch.uncertainty.predictive import Predictive
+from reproduce.showing import Row
 from reproduce.stochastic_networks import LISTED, MANY, Setup, file_of, networks, opened
 
-Row = dict[str, Any]
 PASSES = 100
 """Of MC dropout (the paper)."""
 COMPARED = 100
@@ -255,15 +254,3 @@ MEASURES = {
     "statistics": statistics,
     "ensembles": ensembles,
 }
-
-
-def write(path: Path, head: Row, rows: Iterator[Row]) -> None:
-    """Writes rows as they come, so that what is cut short is not lost; says each in short."""
-    found: Row = {**head, "rows": []}
-    for row in rows:
-        found["rows"].append(row)
-        path.write_text(json.dumps(found) + "\n")
-        short = {
-            key: round(v, 4) if isinstance(v, float) else v for key, v in row.items() if not isinstance(v, list | dict)
-        }
-        print(json.dumps(short), flush=True)

@@ -21,8 +21,7 @@ from polyarch.methods.stochastic import StochasticArchitectures
 from polyarch.spaces import Wiring
 from polyarch.spaces.base import Supernet
 from polyarch.streams import Streams
-from polyarch.training.loop import Loop, Progress
-from reproduce.own_truth import halved
+from reproduce.own_truth import halved, learnt
 
 LISTED = 5
 """S of the paper's NSA-id, and the members that are trained alone."""
@@ -56,30 +55,15 @@ class Setup:
 
 SETUPS = {
     "fashion": Setup(
-        data="fashion-mnist",
-        space={"channels": 8},
-        method={"epochs": 10},
-        examples=10_000,
-        small=True,
-        watched=1_000,
-        judged=1_000,
-        attacked=0,
-        outside="mnist",
-        labels=800,
+        data="fashion-mnist", space={"channels": 8}, method={"epochs": 10}, examples=10_000, small=True,
+        watched=1_000, judged=1_000, attacked=0, outside="mnist", labels=800,
     ),
     "cifar": Setup(
-        data="cifar10",
-        space={"width": 4, "auxiliary": True},
-        method={"epochs": 40, "crop": 4, "flip": True, "cutout": 16},
-        examples=0,
-        small=False,
-        watched=10_000,
-        judged=2_000,
-        attacked=1_000,
-        labels=4_000,
+        data="cifar10", space={"width": 4, "auxiliary": True},
+        method={"epochs": 40, "augment": {"crop": 4, "flip": True, "cutout": 16}}, examples=0, small=False,
+        watched=10_000, judged=2_000, attacked=1_000, labels=4_000,
     ),
-}
-
+}  # fmt: skip
 SETUPS["fashion-long"] = replace(SETUPS["fashion"], method={"epochs": 40})
 
 Network = tuple[Wiring, Method]
@@ -153,12 +137,8 @@ def train(setup: Setup, name: str, seed: int, task: Task, device: torch.device, 
     problem = problem_of(setup, space, task, device, few=isinstance(method, SemiSupervised))
     streams = [Streams(seed)]
     begun = time.monotonic()
-    loop = Loop(method, problem, method.init(problem, streams, None), streams, Progress(), method.epochs)
-    curve = []
-    for _ in range(method.epochs):
-        line = loop.epoch()
-        if line is not None:
-            curve.append({"epoch": line["epoch"], **{k: v[0] for k, v in line["select"].items()}})
+    _, lines = learnt(method, problem, streams)
+    curve = [{"epoch": line["epoch"], **{k: v[0] for k, v in line["select"].items()}} for line in lines]
     seconds = round(time.monotonic() - begun, 1)
     print(json.dumps({"network": name, "seed": seed, "seconds": seconds, **curve[-1]}), flush=True)
     return {"weights": problem.supernet.state_dict(), "curve": curve, "seconds": seconds}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,22 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from polyarch.plotting import BLUE, CARD, GREEN, MUTED, ORANGE, WIDTH, grid, label_ends, style
-from reproduce.depth_tables import told
+from polyarch.plotting import BLUE, GREEN, MUTED, ORANGE, WIDTH, grid, label_ends
+from reproduce.showing import (
+    NOTHING,
+    Columns,
+    Drawing,
+    Part,
+    Row,
+    as_table,
+    band,
+    mean_sd,
+    mean_table,
+    over,
+    read,
+)  # fmt: skip
 from reproduce.stochastic_networks import LISTED, MANY, SETUPS
-from reproduce.training_speed_tables import Part, Row, read, table
 
-DOTS = 110
-"""Of a figure, an inch."""
-NOTHING = "–"
 CLASSIFIERS = {
     "residual": "residual wiring alone",
     "dropout": "MC dropout, 100 passes",
@@ -65,17 +73,7 @@ DRAWN = {"batch": "for every batch", "instance": "for every example"}
 
 def of_kind(part: Part, kind: str) -> dict[str, list[Row]]:
     """Rows of a kind, by what they are about."""
-    found: dict[str, list[Row]] = {}
-    for row in part.rows:
-        if row["kind"] == kind:
-            found.setdefault(row["row"], []).append(row)
-    return found
-
-
-def over_seeds(rows: Sequence[Row], value: str | Callable[[Row], float], digits: int, times: float = 1) -> str:
-    """Mean ± standard deviation of what stands under a name, or follows from a row."""
-    found = [row[value] if isinstance(value, str) else value(row) for row in rows]
-    return told([times * number for number in found], digits)
+    return {name: rows for (name,), rows in part.groups("row", kind=kind).items()}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -92,56 +90,44 @@ def classifiers(part: Part) -> str:
     lines = []
     most = max(len(rows[name]) for name in there)
     for name in there:
-        own = rows[name]
+        own, paper = rows[name], PAPER_TABLE.get(name, (NOTHING, NOTHING))
         fewer = "" if len(own) == most else f" ({len(own)} of {most} seeds)"
-        line = [CLASSIFIERS[name] + fewer, over_seeds(own, lambda row: 1 - row["accuracy"], 2, 100)]
-        line += [over_seeds(own, "ece", 4), over_seeds(own, "log_likelihood", 3)]
-        line += (
-            [_auroc(own, by) for by in ("mutual_information", "entropy")]
-            if outside
-            else PAPER_TABLE.get(name, (NOTHING, NOTHING))
-        )
-        lines.append(line)
-    return table(head, lines)
+        numbers = [
+            over(own, lambda row: 1 - row["accuracy"], 2, 100),
+            over(own, "ece", 4),
+            over(own, "log_likelihood", 3),
+        ]
+        aurocs = [_auroc(own, by) for by in ("mutual_information", "entropy")] if outside else paper
+        lines.append([CLASSIFIERS[name] + fewer, *numbers, *aurocs])
+    return as_table(head, lines)
 
 
 def _auroc(rows: Sequence[Row], by: str) -> str:
     """A network alone has no mutual information: its members never differ."""
     if by not in rows[0]["outside"] or (by == "mutual_information" and rows[0]["members"] == 1):
         return NOTHING
-    return over_seeds(rows, lambda row: row["outside"][by]["auroc"], 3)
+    return over(rows, lambda row: row["outside"][by]["auroc"], 3)
 
 
 def pairs(part: Part) -> str:
     """How much members differ from each other."""
-    lines = []
-    for name, rows in of_kind(part, "table").items():
-        if name.endswith(", pairs"):
-            label = CLASSIFIERS[name.removesuffix(", pairs")]
-            disagreement = over_seeds(rows, "disagreement", 4)
-            lines.append([label, disagreement, over_seeds(rows, "kl", 4)])
-    return table(["members of", "disagreement", "KL, nats"], lines) if lines else ""
+    rows = of_kind(part, "table").items()
+    members = {CLASSIFIERS[name.removesuffix(", pairs")]: own for name, own in rows if name.endswith(", pairs")}
+    return mean_table(["members of"], members, {"disagreement": ("disagreement", 4), "KL, nats": ("kl", 4)})
 
 
 def batch_means(part: Part) -> str:
     """Section 3: var(batch mean) / var(feature)."""
     lines = []
     for name, rows in of_kind(part, "batch means").items():
+        own = {per: [row for row in rows if row["per"] == per] for per in DRAWN}
         for per, label in DRAWN.items():
-            own = [row for row in rows if row["per"] == per]
-            shares = [over_seeds(own, key, 4) for key in ("total", "architectures", "own")]
-            lines.append([TRAINED[name], label, *shares])
-        each = {per: {row["seed"]: row["total"] for row in rows if row["per"] == per} for per in DRAWN}
+            lines.append([TRAINED[name], label, *(over(own[per], key, 4) for key in ("total", "architectures", "own"))])
+        each = {per: {row["seed"]: row["total"] for row in own[per]} for per in DRAWN}
         ratios = [each["batch"][seed] / each["instance"][seed] for seed in each["batch"]]
-        lines.append([TRAINED[name], "ratio of the two", told(ratios, 1), "", ""])
-    head = [
-        "weights of",
-        "architectures drawn",
-        "var(mean) / var(feature)",
-        "due to architectures",
-        "of single examples",
-    ]
-    return table(head, lines) if lines else ""
+        lines.append([TRAINED[name], "ratio of the two", mean_sd(ratios, 1), "", ""])
+    shares = ["var(mean) / var(feature)", "due to architectures", "of single examples"]
+    return as_table(["weights of", "architectures drawn", *shares], lines)
 
 
 def statistics(part: Part) -> str:
@@ -149,43 +135,35 @@ def statistics(part: Part) -> str:
     lines = []
     for name, rows in of_kind(part, "statistics").items():
         intervals = [_figure(row["spearman"]) for row in rows]
-        batch = over_seeds(rows, lambda row: float(np.mean(row["batch"])), 2, 100)
-        running = over_seeds(rows, lambda row: float(np.mean(row["running"])), 2, 100)
-        known = [row for row in rows if row["spearman"]["value"] is not None]
-        spearman = over_seeds(known, lambda row: row["spearman"]["value"], 3) if known else NOTHING
-        lines.append([TRAINED[name], spearman, ", ".join(intervals), PAPER_SPEARMAN[name], batch, running])
+        accuracies = [over(rows, lambda row, by=by: float(np.mean(row[by])), 2, 100) for by in ("batch", "running")]
+        correlation = over(rows, lambda row: row["spearman"]["value"], 3)
+        lines.append([TRAINED[name], correlation, ", ".join(intervals), PAPER_SPEARMAN[name], *accuracies])
     head = ["weights of", "Spearman", "each seed, 95 % interval", "paper", "accuracy, batch statistics", "running ones"]
-    return table(head, lines) if lines else ""
+    return as_table(head, lines)
 
 
 def _figure(found: dict[str, Any]) -> str:
-    if found["low"] is None:
-        return NOTHING
-    value, low, high = (told([found[key]], 2) for key in ("value", "low", "high"))
-    return f"{value} ({low} to {high})"
+    value, low, high = (mean_sd([found[key]], 2) for key in ("value", "low", "high"))
+    return NOTHING if low == NOTHING else f"{value} ({low} to {high})"
 
 
 def seen(part: Part) -> str:
     """Table 1."""
     lines = []
     for name, rows in of_kind(part, "seen").items():
-        accuracies = [over_seeds(rows, key, 2, 100) for key in ("seen", "unseen")]
-        auc = over_seeds(rows, lambda row: row["auc"]["value"], 2)
+        auc = over(rows, lambda row: row["auc"]["value"], 2)
+        accuracies = [over(rows, key, 2, 100) for key in ("seen", "unseen")]
         lines.append([f"NSA-i, S = {name.rsplit('-', 1)[1]}", auc, *accuracies, *PAPER_SEEN[name]])
-    head = ["", "AUC", "seen, %", "unseen, %", "AUC, paper (CIFAR-10)", "seen, paper", "unseen, paper"]
-    return table(head, lines) if lines else ""
+    return as_table(["", "AUC", "seen, %", "unseen, %", "AUC, paper (CIFAR-10)", "seen, paper", "unseen, paper"], lines)
 
 
 def attacks(part: Part) -> str:
     """Table 3."""
     lines = []
-    for name, rows in of_kind(part, "attacks").items():
-        for attack in dict.fromkeys(row["attack"] for row in rows):
-            own = [row for row in rows if row["attack"] == attack]
-            found = [over_seeds(own, key, 3) for key in ("accuracy", "auroc")]
-            lines.append([CLASSIFIERS[name], f"PGD {attack}", *found, *PAPER_ATTACKS[name, attack]])
-    head = ["", "attack", "accuracy", "AUROC", "accuracy, paper", "AUROC, paper"]
-    return table(head, lines) if lines else ""
+    for (name, attack), rows in part.groups("row", "attack", kind="attacks").items():
+        found = [over(rows, key, 3) for key in ("accuracy", "auroc")]
+        lines.append([CLASSIFIERS[name], f"PGD {attack}", *found, *PAPER_ATTACKS[name, attack]])
+    return as_table(["", "attack", "accuracy", "AUROC", "accuracy, paper", "AUROC, paper"], lines)
 
 
 def few_labels(part: Part) -> str:
@@ -193,33 +171,32 @@ def few_labels(part: Part) -> str:
     lines = []
     for name, rows in of_kind(part, "few labels").items():
         label, paper = LABELS[name]
-        accuracy, others = over_seeds(rows, "accuracy", 2, 100), [("log_likelihood", 3), ("ece", 4)]
-        lines.append([label, accuracy, *(over_seeds(rows, *other) for other in others), paper])
-    head = ["", "accuracy, %", "log-likelihood", "ECE", "accuracy, paper (CIFAR-10)"]
-    return table(head, lines) if lines else ""
+        numbers = [over(rows, "accuracy", 2, 100), over(rows, "log_likelihood", 3), over(rows, "ece", 4)]
+        lines.append([label, *numbers, paper])
+    return as_table(["", "accuracy, %", "log-likelihood", "ECE", "accuracy, paper (CIFAR-10)"], lines)
 
 
 def ensembles(part: Part) -> str:
     """Fig. 4."""
-    lines = []
-    for name, rows in of_kind(part, "ensembles").items():
-        gains = [told([row["accuracy"][k] - row["one"] for row in rows], 4) for k in (2, 4, -1)]
-        one = over_seeds(rows, "one", 4)
-        lines.append([MIXED[name], one, *gains, over_seeds(rows, "disagreement", 4)])
-    head = ["", "one, mean", "T = 5 gains", "T = 20", f"T = {MANY}", "disagreement"]
-    return table(head, lines) if lines else ""
+    gains = {"T = 5 gains": 2, "T = 20": 4, f"T = {MANY}": -1}
+    columns: Columns = {
+        "one, mean": ("one", 4),
+        **{title: (lambda row, k=k: row["accuracy"][k] - row["one"], 4) for title, k in gains.items()},
+        "disagreement": ("disagreement", 4),
+    }
+    return mean_table([""], {MIXED[name]: rows for name, rows in of_kind(part, "ensembles").items()}, columns)
 
 
-SECTIONS: tuple[tuple[str, Callable[[Part], str]], ...] = (
-    ("Errors and calibration (Table 2)", classifiers),
-    ("How much members differ", pairs),
-    ("Batch means (section 3)", batch_means),
-    ("Both kinds of statistics (section 3)", statistics),
-    ("Seen and unseen architectures (Table 1)", seen),
-    ("More and more members (Fig. 4)", ensembles),
-    ("Under attack (Table 3)", attacks),
-    ("Few labels (section 5.3)", few_labels),
-)
+TABLES = {
+    "Errors and calibration (Table 2)": classifiers,
+    "How much members differ": pairs,
+    "Batch means (section 3)": batch_means,
+    "Both kinds of statistics (section 3)": statistics,
+    "Seen and unseen architectures (Table 1)": seen,
+    "More and more members (Fig. 4)": ensembles,
+    "Under attack (Table 3)": attacks,
+    "Few labels (section 5.3)": few_labels,
+}
 TITLES = {
     "fashion": "Fashion-MNIST, small",
     "cifar": "CIFAR-10, width 4",
@@ -227,18 +204,15 @@ TITLES = {
 }
 
 
-def show(folder: Path) -> None:
-    """Prints all tables that there are rows for."""
+def markdown(folder: Path) -> str:
+    """All tables that there are rows for."""
+    texts = []
     for name in SETUPS:
-        part = read(folder, name)
-        if part is None:
-            continue
-        print(f"### {TITLES[name]}\n")
-        for title, make in SECTIONS:
-            found = make(part)
-            if found:
-                print(f"**{title}**\n\n{found}\n")
-        print(f"{part.source}\n")
+        if (part := read(folder, name)) is not None:
+            tables = {title: make(part) for title, make in TABLES.items()}
+            shown = [f"**{title}**\n\n{table}" for title, table in tables.items() if table]
+            texts += [f"### {TITLES[name]}", *shown, part.source]
+    return "".join(f"{text}\n\n" for text in texts)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -256,8 +230,7 @@ def curves(part: Part) -> Figure:
     ):  # fmt: skip
         own = np.array([[100 * point["accuracy"] for point in row["curve"]] for row in rows[name]])
         epochs = [point["epoch"] for point in rows[name][0]["curve"]]
-        left.plot(epochs, own.mean(0), color=colour)
-        left.fill_between(epochs, own.min(0), own.max(0), color=colour, alpha=0.18, linewidth=0)
+        band(left, epochs, own.mean(0), own.min(0), own.max(0), colour, 0.18, linewidth=1.6)
         ends.append((float(own.mean(0)[-1]), label, colour))
     grid(left)
     label_ends(left, ends)
@@ -276,11 +249,4 @@ def _scatter(axes: Axes, row: Row, label: str, colour: str) -> None:
     grid(axes, "both")
 
 
-def draw(folder: Path) -> None:
-    """All figures that there are rows for."""
-    part = read(folder, "fashion")
-    if part is None:
-        return
-    with style():
-        curves(part).savefig(folder / "curves.png", dpi=DOTS, facecolor=CARD, metadata={"Software": None})
-    print(folder / "curves.png")
+DRAWINGS = {"curves": Drawing(curves, ("fashion",))}

@@ -1,8 +1,8 @@
-"""Training speed as a judge of models: the toys of seed 002 (SoTL thesis), whose answers are known.
+"""Training speed as a judge of models: the toys of the SoTL thesis, whose answers are known.
 
     python -m reproduce.training_speed --quick                     # two minutes: fewer seeds and steps
     python -m reproduce.training_speed --full --images FOLDER      # an hour on two cores; FOLDER holds mnist/
-    python -m reproduce.training_speed --full --only evidence      # parts by name; see PARTS
+    python -m reproduce.training_speed --full --only evidence      # parts by name
 
     python -m reproduce.training_speed --table                     # what was found, as Markdown
     python -m reproduce.training_speed --figures                   # figures as SVG
@@ -13,13 +13,9 @@ from these.
 
 from __future__ import annotations
 
-import argparse
-import json
-import re
-import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -29,50 +25,25 @@ from torch import Tensor
 import polyarch as pa
 from polyarch.spaces.fourier import features, gates
 from polyarch.training.hypergradients import Rollout, sotl_first_order, sotl_forward, sotl_reverse, unrolled_exact
-from reproduce.depth import machine
+from reproduce import training_speed_fourier as fourier
+from reproduce import training_speed_shown as shown
+from reproduce.showing import Row, about, chosen, draw, keep, page, sized_parser
 from reproduce.training_speed_evidence import judged
-from reproduce.training_speed_fourier import (
-    BATCH,
-    COLUMNS,
-    HIGHEST,
-    WEIGHT_L2,
-    Definition,
-    Series,
-    best_by_validation,
-    best_degree,
-    first_weights,
-    load_series,
-    shuffled,
-    squared_errors,
-    widened,
-)
 
-RESULTS = Path(__file__).parent.parent / "docs" / "results" / "training-speed"
-Rows = Iterator[dict[str, Any]]
+Rows = Iterator[Row]
 RATE = 0.01
 """Of weights and of the degree, as in the released code."""
 TRUE_DEGREES = (3, 5)
 
 
-@dataclass(frozen=True)
-class Effort:
-    """How much is run."""
-
-    quick: bool
-    seeds: int
-    steps: int
-    epochs: int
-    images: str
-
-
-def evidence(effort: Effort) -> Rows:
-    """Eq. 3.3 to 3.6: 100 noisy points of a series of degree 3; feature sets are degrees; a data draw a seed."""
-    for seed in range(effort.seeds):
+def evidence(given: Namespace) -> Rows:
+    """Eq. 3.3 to 3.6: 100 noisy points of a series of degree 3; feature sets are degrees; one data draw per seed."""
+    for seed in range(given.seeds):
         generator = torch.Generator().manual_seed(seed)
         task = pa.data.load("fourier", definition="code", degree=3, points=114, data_seed=seed)
         order = torch.randperm(len(task.train.y), generator=generator)[:100]
         x, y = task.train.x[order].double(), task.train.y[order].double()
-        for degree in (1, 3, 5) if effort.quick else (0, 1, 2, 3, 4, 5, 7, 9):
+        for degree in (1, 3, 5) if given.quick else (0, 1, 2, 3, 4, 5, 7, 9):
             found = judged(features(x, degree, "separate"), y, (1, 5, 50), generator)
             yield {"seed": seed, "degree": degree, **found}
 
@@ -82,22 +53,22 @@ def evidence(effort: Effort) -> Rows:
 # touches another's weights, so that every row has its own gradient.
 
 
-def fixed_degrees(effort: Effort) -> Rows:
+def fixed_degrees(given: Namespace) -> Rows:
     """Fig. 4.2: SoTL of models of a fixed degree, both data definitions; batch 64, rate 0.01, weight L2 0.001.
 
     Weights start as a linear layer's on all features (the thesis), or at zero (ours).
     """
-    grid = (0, 1, 2, 3, 5, 21) if effort.quick else (*range(10), *range(11, 22, 2))
-    models = [(seed, true, fixed) for seed in range(effort.seeds) for true in TRUE_DEGREES for fixed in grid]
+    grid = (0, 1, 2, 3, 5, 21) if given.quick else (*range(10), *range(11, 22, 2))
+    models = [(seed, true, fixed) for seed in range(given.seeds) for true in TRUE_DEGREES for fixed in grid]
     sets = torch.arange(len(models)) // len(grid)
     counts = torch.tensor([[float(j <= fixed) for j in range(22)] for *_, fixed in models], dtype=torch.float64)
-    for definition in COLUMNS:
-        train, _ = load_series(definition, TRUE_DEGREES, effort.seeds, highest=21)
-        width, epoch = train.x.shape[-1], train.y.shape[1] // BATCH
-        used = widened(counts, width)
-        drawn = first_weights(effort.seeds, width)[sets // len(TRUE_DEGREES)]
+    for definition in fourier.COLUMNS:
+        train, _ = fourier.load_series(definition, TRUE_DEGREES, given.seeds, highest=21)
+        width, epoch = train.x.shape[-1], train.y.shape[1] // fourier.BATCH
+        used = fourier.widened(counts, width)
+        drawn = fourier.first_weights(given.seeds, width)[sets // len(TRUE_DEGREES)]
         for start, weights in (("drawn", drawn), ("zero", torch.zeros_like(drawn))):
-            losses = training_losses(weights * used, used, train, sets, min(effort.steps, 3 * epoch))
+            losses = training_losses(weights * used, used, train, sets, min(given.steps, 3 * epoch))
             for (seed, true, fixed), curve in zip(models, losses, strict=True):
                 yield {
                     "seed": seed, "data": definition, "start": start, "true": true, "degree": fixed,
@@ -108,13 +79,13 @@ def fixed_degrees(effort: Effort) -> Rows:
                 }  # fmt: skip
 
 
-def training_losses(weights: Tensor, used: Tensor, train: Series, sets: Tensor, steps: int) -> Tensor:
+def training_losses(weights: Tensor, used: Tensor, train: fourier.Series, sets: Tensor, steps: int) -> Tensor:
     """Every loss on the way, [models, steps]; weights and the columns in use are [models, width]."""
-    losses, places = [], shuffled(train.y.shape[1], torch.Generator().manual_seed(0))
+    losses, places = [], fourier.shuffled(train.y.shape[1], torch.Generator().manual_seed(0))
     for _ in range(steps):
         weights = weights.detach().requires_grad_()
-        fit = squared_errors(weights * used, train.batch(next(places), sets))
-        loss = fit + WEIGHT_L2 * weights.square().sum(1)
+        fit = fourier.squared_errors(weights * used, train.batch(next(places), sets))
+        loss = fit + fourier.WEIGHT_L2 * weights.square().sum(1)
         [gradient] = torch.autograd.grad(loss.sum(), weights)
         weights = weights - RATE * gradient
         losses.append(loss.detach())
@@ -150,20 +121,20 @@ OBJECTIVES = (
 )
 
 
-def learnt_degrees(effort: Effort) -> Rows:
+def learnt_degrees(given: Namespace) -> Rows:
     """Fig. 4.3: MaxDeg by hypergradients, starts -1, 0 and 8, true degrees 3 and 5, both data definitions, D=9."""
-    for definition in COLUMNS:
-        for objective in OBJECTIVES[:3] if effort.quick else OBJECTIVES:
+    for definition in fourier.COLUMNS:
+        for objective in OBJECTIVES[:3] if given.quick else OBJECTIVES:
             print(f"  {definition}, {objective.name}", flush=True)
-            yield from learn_degrees(definition, objective, effort)
+            yield from learn_degrees(definition, objective, given)
 
 
-def learn_degrees(definition: Definition, objective: Objective, effort: Effort) -> Rows:
+def learn_degrees(definition: fourier.Definition, objective: Objective, given: Namespace) -> Rows:
     """All starts, true degrees, seeds and strengths of L2 at once."""
-    train, valid = load_series(definition, TRUE_DEGREES, effort.seeds, HIGHEST)
+    train, valid = fourier.load_series(definition, TRUE_DEGREES, given.seeds, fourier.HIGHEST)
     models = [
         (seed, true, start, strength)
-        for seed in range(effort.seeds)
+        for seed in range(given.seeds)
         for true in TRUE_DEGREES
         for start in STARTS
         for strength in DEGREE_L2
@@ -173,16 +144,16 @@ def learn_degrees(definition: Definition, objective: Objective, effort: Effort) 
     width = train.x.shape[-1]
 
     def loss(weights: Sequence[Tensor], alpha: Sequence[Tensor], batch: tuple[Tensor, Tensor]) -> Tensor:
-        gate = widened(gates(alpha[0], HIGHEST), width)
-        penalty = WEIGHT_L2 * weights[0].square().sum() + (strengths * alpha[0].square()).sum()
-        return squared_errors(weights[0] * gate, batch).sum() + penalty
+        gate = fourier.widened(gates(alpha[0], fourier.HIGHEST), width)
+        penalty = fourier.WEIGHT_L2 * weights[0].square().sum() + (strengths * alpha[0].square()).sum()
+        return fourier.squared_errors(weights[0] * gate, batch).sum() + penalty
 
-    weights = [first_weights(effort.seeds, width)[sets // len(TRUE_DEGREES)]]
+    weights = [fourier.first_weights(given.seeds, width)[sets // len(TRUE_DEGREES)]]
     alpha = [torch.tensor([start for _, _, start, _ in models], dtype=torch.float64)]
     generator = torch.Generator().manual_seed(0)
-    places, valid_places = shuffled(train.y.shape[1], generator), shuffled(valid.y.shape[1], generator)
+    places, valid_places = fourier.shuffled(train.y.shape[1], generator), fourier.shuffled(valid.y.shape[1], generator)
     path = [alpha[0]]
-    for _ in range(effort.steps // objective.T):
+    for _ in range(given.steps // objective.T):
         batches = [train.batch(next(places), sets) for _ in range(objective.T)]
         if objective.kind == "valid":
             held_out = valid.batch(next(valid_places), sets)
@@ -197,13 +168,13 @@ def learn_degrees(definition: Definition, objective: Objective, effort: Effort) 
         path.append(alpha[0])
     for (seed, true, start, strength), which, degrees in zip(models, sets, torch.stack(path, 1), strict=True):
         best = (
-            best_by_validation(train.one(which), valid.one(which), true, strength)
+            fourier.best_by_validation(train.one(which), valid.one(which), true, strength)
             if objective.kind == "valid"
-            else best_degree(definition, true, strength)
+            else fourier.best_degree(definition, true, strength)
         )
         yield {
             "seed": seed, "data": definition, "objective": objective.name, "true": true, "start": start,
-            "degree_l2": strength, "steps": effort.steps, "end": degrees[-1].item(),
+            "degree_l2": strength, "steps": given.steps, "end": degrees[-1].item(),
             "arrived": arrival(degrees, true, objective.T),
             "best": best,
             "path": [round(v.item(), 3) for v in degrees[torch.linspace(0, len(degrees) - 1, 101).long()]],
@@ -251,21 +222,21 @@ def next_rate(rate: float, gradient: float) -> float:
     return moved if moved > 0 else rate / 2
 
 
-def learning_rate(effort: Effort) -> Rows:
+def learning_rate(given: Namespace) -> Rows:
     """Fig. 4.1a: test accuracy on MNIST while the rate follows the exact gradient of SoTL; T=0 keeps it at 0.001."""
-    if not effort.images:
+    if not given.images:
         print("  left out: needs --images FOLDER, with mnist/ in it", flush=True)
         return
-    task = pa.data.load("mnist", folder=effort.images, **({"limit": 4000} if effort.quick else {}))
+    task = pa.data.load("mnist", folder=given.images, limit=4000 if given.quick else 0)
     assert task.test is not None
     x, y = task.standardise(task.train.x).flatten(1), task.train.y
     x_test, y_test = task.standardise(task.test.x).flatten(1), task.test.y
-    for seed in range(1 if effort.quick else min(effort.seeds, 2)):
+    for seed in range(1 if given.quick else min(given.seeds, 2)):
         for steps in (0, 2, 25, 150):
             weights, rate = network_weights(seed), FIRST_RATE
             generator = torch.Generator().manual_seed(seed)
             rates, accuracies = [], []
-            for _ in range(effort.epochs):
+            for _ in range(given.epochs):
                 order = torch.randperm(len(y), generator=generator)[: len(y) // IMAGE_BATCH * IMAGE_BATCH]
                 batches = [(x[places], y[places]) for places in order.view(-1, IMAGE_BATCH)]
                 for first in range(0, len(batches), steps or len(batches)):
@@ -290,7 +261,7 @@ def rate_slope(weights: Sequence[Tensor], rate: float, batches: Sequence[Any]) -
 
 
 def trained(weights: Sequence[Tensor], rate: float, batches: Sequence[Any]) -> list[Tensor]:
-    """Plain SGD, a step a batch."""
+    """Plain SGD, one step per batch."""
     kept = [weight.clone().requires_grad_() for weight in weights]
     for batch in batches:
         gradients = torch.autograd.grad(network_loss(kept, batch), kept)
@@ -302,76 +273,29 @@ def trained(weights: Sequence[Tensor], rate: float, batches: Sequence[Any]) -> l
 
 # ---------------------------------------------------------------------------------------------------------------------
 
-PARTS: dict[str, Callable[[Effort], Rows]] = {
-    "evidence": evidence,
-    "fixed_degrees": fixed_degrees,
-    "learnt_degrees": learnt_degrees,
-    "learning_rate": learning_rate,
+PARTS: dict[str, Callable[[Namespace], Rows]] = {
+    part.__name__: part for part in (evidence, fixed_degrees, learnt_degrees, learning_rate)
 }
-
-
-def command(words: Sequence[str]) -> str:
-    """How to run this again; where images lie and results went is nobody's business."""
-    text = re.sub(r"\s*--out[= ]\S+", "", " ".join(words))
-    return "python -m reproduce.training_speed " + re.sub(r"--images[= ]\S+", "--images FOLDER", text).strip()
-
-
-def write_part(name: str, effort: Effort, folder: Path) -> None:
-    """Runs one part; its rows are written as they come, so that a long part cut short is not lost."""
-    about = " ".join((PARTS[name].__doc__ or "").split())
-    print(f"{name}: {about}", flush=True)
-    found: dict[str, Any] = {
-        "part": name,
-        "about": about,
-        "command": command(sys.argv[1:]),
-        "machine": machine("cpu"),
-        "rows": [],
-    }
-    for row in PARTS[name](effort):
-        found["rows"].append(row)
-        (folder / f"{name}.json").write_text(json.dumps(found) + "\n")
 
 
 def main() -> None:
     """Runs the parts asked for and writes their rows; or prints and draws what there is."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    size = parser.add_mutually_exclusive_group(required=True)
-    size.add_argument("--quick", action="store_true")
-    size.add_argument("--full", action="store_true")
-    size.add_argument("--table", action="store_true", help="print all tables as Markdown, and stop")
-    size.add_argument("--figures", action="store_true", help="draw all figures, and stop")
-    parser.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas")
-    parser.add_argument("--seeds", type=int, default=0, help="default: 20 for evidence, else 3; 2 for --quick")
-    parser.add_argument("--steps", type=int, default=0, help="of Fourier weights; default: 40000, or 2000 for --quick")
-    parser.add_argument("--epochs", type=int, default=0, help="of the learning rate; default: 5, or 1 for --quick")
+    parser = sized_parser(__doc__, "training-speed", "table", "figures", steps=(2000, 40_000), epochs=(1, 5))
+    parser.add_argument("--seeds", type=int, help="default: 20 for evidence, else 3; 2 for --quick")
+    parser.add_argument("--only", default="all", help=f"parts, separated by commas, of {', '.join(PARTS)}")
     parser.add_argument("--images", default="", help="folder with mnist/")
-    parser.add_argument(
-        "--out", type=Path, help="default: docs/results/training-speed; runs/training-speed for --quick"
-    )
-    arguments = parser.parse_args()
-    folder = arguments.out or (Path("runs/training-speed") if arguments.quick else RESULTS)
-    if arguments.table or arguments.figures:
-        from reproduce import training_speed_figures, training_speed_tables
-
-        if arguments.table:
-            print(training_speed_tables.markdown(folder), end="")
-        else:
-            training_speed_figures.draw(folder)
-        return
-    names = arguments.only.split(",")
-    if unknown := set(names) - set(PARTS):
-        parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        full_seeds = 20 if name == "evidence" else 3
-        effort = Effort(
-            quick=arguments.quick,
-            seeds=arguments.seeds or (2 if arguments.quick else full_seeds),
-            steps=arguments.steps or (2000 if arguments.quick else 40_000),
-            epochs=arguments.epochs or (1 if arguments.quick else 5),
-            images=arguments.images,
-        )
-        write_part(name, effort, folder)
+    given = parser.parse_args()
+    if given.table:
+        print(page(given.out, shown.SECTIONS, seeds=True), end="")
+    elif given.figures:
+        names = chosen(parser, "figure", given.figures, list(shown.DRAWINGS))
+        draw(given.out, {name: shown.DRAWINGS[name] for name in names}, "svg")
+    else:
+        for name in chosen(parser, "part", given.only, list(PARTS)):
+            print(f"{name}: {about(PARTS[name])}", flush=True)
+            own = Namespace(**vars(given))
+            own.seeds = given.seeds or (2 if given.quick else 20 if name == "evidence" else 3)
+            keep(given.out / f"{name}.json", PARTS[name](own), part=name, about=about(PARTS[name]))
 
 
 if __name__ == "__main__":

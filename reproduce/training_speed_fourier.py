@@ -48,7 +48,7 @@ def load_series(definition: Definition, degrees: Sequence[int], seeds: int, high
         for degree in degrees
     ]
     found = []
-    for part in ("train", "valid"):
+    for part in ("train", "select"):
         splits = [getattr(task, part) for task in tasks]
         x = torch.stack([features(split.x.double(), highest, COLUMNS[definition]) for split in splits])
         found.append(Series(x, torch.stack([split.y.double() for split in splits])))
@@ -56,7 +56,7 @@ def load_series(definition: Definition, degrees: Sequence[int], seeds: int, high
 
 
 def first_weights(seeds: int, width: int) -> Tensor:
-    """A linear layer's on all features, one draw a seed: [seeds, width]."""
+    """A linear layer's on all features, one draw per seed: [seeds, width]."""
     draws = [
         torch.rand(width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) for seed in range(seeds)
     ]

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import replace
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +10,6 @@ import pytest
 import torch
 
 import polyarch as pa
-from polyarch.distributions import uniform
-from polyarch.scores.base import Candidate
-from polyarch.scores.parameters import Parameters
 from polyarch.testing.toy import every_choice
 
 ROOT = Path(__file__).parents[2]
@@ -33,9 +30,8 @@ def balenas():
 
 
 @pytest.fixture
-def effort(balenas):
-    task = pa.data.load("digits", select=0.5, test=0)
-    return balenas.Effort(task, SPACE, None, "", "cpu", 10, 2, 140.0, 10, 1, 4, augment=False, checks=True)
+def given():
+    return Namespace(epochs=10, hasten=140.0, augment=False)
 
 
 @pytest.fixture
@@ -79,26 +75,17 @@ def test_noise_adds_what_an_integral_says_where_the_loss_is_no_quadratic(balenas
     assert rows[0]["error"] < 0.02
 
 
-def test_parameters_are_those_of_the_score(balenas):
-    shape = pa.data.load("digits").shape
-    cells = SPACE.decode(uniform(SPACE.decisions).sample(5, torch.Generator().manual_seed(0)))
-    costs = SPACE.cost_table(shape)
-    found = [balenas.parameters(costs, SPACE, cell) for cell in cells]
-    assert found == Parameters()([Candidate(cell, SPACE, shape) for cell in cells], torch.Generator()).tolist()
-
-
-def test_a_hastened_case_goes_as_far_in_fewer_steps(balenas, effort):
+def test_a_hastened_case_goes_as_far_in_fewer_steps(balenas, given):
     cases = {case.name: case for case in balenas.CASES}
-    slow, fast = (balenas.method_of(cases[name], effort) for name in ("vadam", "N of the validation data"))
+    slow, fast = (balenas.method_of(cases[name], given) for name in ("vadam", "N of the validation data"))
     assert (slow.name, slow.belief_rate, slow.beta2) == ("balenas", 3e-4, 0.999)
     assert (fast.belief_rate, fast.beta2) == (pytest.approx(0.042), pytest.approx(0.86))
-    assert (
-        balenas.method_of(cases["N of the validation data"], replace(effort, hasten=1.0)).settings() == slow.settings()
-    )
+    given.hasten = 1.0
+    assert balenas.method_of(cases["N of the validation data"], given).settings() == slow.settings()
 
 
-def test_every_update_and_the_sweep_are_there(balenas, effort):
-    methods = [balenas.method_of(case, effort) for case in balenas.CASES]
+def test_every_update_and_the_sweep_are_there(balenas, given):
+    methods = [balenas.method_of(case, given) for case in balenas.CASES]
     updates = {getattr(method, "update", "darts") for method in methods}
     assert updates == {"vadam", "printed", "bayes-by-backprop", "von", "vprop", "darts"}
     assert len({case.name for case in balenas.CASES}) == len(balenas.CASES)
@@ -118,19 +105,20 @@ def test_a_short_run_and_its_report(balenas, monkeypatch, tmp_path, capsys, conv
     assert "N = 1e6, seed 0: sigma 1.000 to 0." in capsys.readouterr().out
     found = json.loads((tmp_path / "digits.json").read_text())
     assert str(tmp_path) not in json.dumps(found), "where things lie is nobody's business"
-    bayes, darts = found["searches"]
+    kinds = {kind: [row for row in found["rows"] if row["kind"] == kind] for kind in ("search", "pick", "expansion")}
+    bayes, darts = kinds["search"]
     assert 0 < bayes["sigma"][-1] < 1 == bayes["sigma"][0]
     assert "sigma" not in darts
     for row in (bayes, darts):
         assert row["truth"] == [row["mode"].count("nor_conv_3x3")]
         assert len(row["drawn_entropy"]) == len(row["mixture_entropy"]) == 6
         assert row["trace"] <= 30 * row["eigenvalue"]
-    assert {row["source"] for row in found["picks"]} == {"belief", "uniform", "belief before"}
-    for row in found["picks"]:
+    assert {row["source"] for row in kinds["pick"]} == {"belief", "uniform", "belief before"}
+    for row in kinds["pick"]:
         if row["score"] != "none: mean of the draws":
             assert row["truth"] == row["architecture"].count("nor_conv_3x3")
     for activation in ("relu", "smooth"):
-        rows = [row for row in found["expansions"] if row["activation"] == activation]
+        rows = [row for row in kinds["expansion"] if row["activation"] == activation]
         assert [row["share"] for row in rows] == list(balenas.SHARES)
     # Sigma is below 0.01 here: second order is all there is, unless the loss has corners.
     assert rows[-1]["measured"] == pytest.approx(rows[-1]["predicted"], rel=0.02)
@@ -148,7 +136,7 @@ def test_an_unknown_case_is_refused(balenas, monkeypatch, capsys):
 
 def test_recorded_deviation_falls_with_n():
     """What the page rests on: the larger N, the narrower belief; DARTS is its end."""
-    rows = json.loads(RESULTS.read_text())["searches"]
+    rows = [row for row in json.loads(RESULTS.read_text())["rows"] if row["kind"] == "search"]
     names = ("N of the validation data", "N = 25,000", "N = 1e6", "N = 1e8")
     ends = [max(row["sigma"][-1] for row in rows if row["case"] == name) for name in names]
     assert ends == sorted(ends, reverse=True)

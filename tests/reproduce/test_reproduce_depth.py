@@ -104,7 +104,7 @@ def test_quick_run(depth, tables, monkeypatch, tmp_path, capsys):
     [row] = part.rows
     assert row["epochs"] == 20
     assert sum(row["probs"]) == pytest.approx(1, abs=1e-3)
-    assert "--only released --epochs 20" in part.sources[0][0]
+    assert "--only released --epochs 20" in part.source
     capsys.readouterr()
     call(depth, monkeypatch, "--table", "--out", tmp_path)
     printed = capsys.readouterr().out
@@ -112,8 +112,9 @@ def test_quick_run(depth, tables, monkeypatch, tmp_path, capsys):
     assert "(not run: draws)" in printed
 
 
-def test_tables_of_tiny_rows(tables, tiny):
-    text = tables.markdown(tiny)
+def test_tables_of_tiny_rows(depth, monkeypatch, tiny, capsys):
+    call(depth, monkeypatch, "--table", "--out", tiny)
+    text = capsys.readouterr().out
     assert cells(text, "LDN pruned, D=4") == [
         "LDN pruned, D=4", "2.5 ± 0.7 (2 … 3)", "−0.150 ± 0.071", "10.00 ± 0.00", "2",
     ]  # fmt: skip
@@ -149,7 +150,7 @@ def drawn(files):
 
 
 def test_figures_of_tiny_rows(figures, tiny, capsys):
-    assert drawn(figures.draw(tiny, list(figures.FROM_ROWS))) == set(figures.FROM_ROWS)
+    assert drawn(figures.draw(tiny, list(figures.DRAWINGS))) == set(figures.DRAWINGS)
     write(tiny, "image_depths", [a_row(0, 3, 10, who=who, data="mnist", D=10) for who in ("LDN", "DDN")])
     assert drawn(figures.draw(tiny, ["fig4", "fig9", "fig11"])) == {"fig4", "fig9", "fig11"}  # several D
 
@@ -160,7 +161,7 @@ def test_what_is_missing_is_skipped(depth, monkeypatch, tiny, capsys):
             file.unlink()
     call(depth, monkeypatch, "--figures", "fig2,fig4,fig6", "--out", tiny)
     assert drawn(tiny.glob("*.svg")) == {"fig2", "fig6"}
-    assert "fig4: no rows of images, skipped" in capsys.readouterr().out
+    assert "fig4: no rows of fashion or mnist or image_depths, skipped" in capsys.readouterr().out
 
 
 def test_functions_on_the_plane(figures, tmp_path, capsys):
@@ -178,5 +179,5 @@ def test_committed_results(depth, figures, tables, monkeypatch, tmp_path, capsys
     call(depth, monkeypatch, "--table", "--out", tmp_path)
     printed = capsys.readouterr().out
     assert cells(printed, "DDN, depth 20")[-1] == "6"
-    assert drawn(figures.draw(tmp_path, list(figures.FROM_ROWS))) >= {"fig2", "fig4", "fig5", "fig9", "fig10", "fig11"}
+    assert drawn(figures.draw(tmp_path, list(figures.DRAWINGS))) >= {"fig2", "fig4", "fig5", "fig9", "fig10", "fig11"}
     assert drawn(RESULTS.glob("*.svg"))

@@ -37,13 +37,6 @@ def one_shot():
 
 
 @pytest.fixture
-def ranks():
-    from reproduce import one_shot_ranks
-
-    return one_shot_ranks
-
-
-@pytest.fixture
 def curves():
     from reproduce import one_shot_curves
 
@@ -72,31 +65,6 @@ def call(one_shot, monkeypatch, *arguments):
 def rows_of(folder, part, **labels):
     rows = json.loads((folder / f"{part}.json").read_text())["rows"]
     return [row for row in rows if all(row.get(name) == value for name, value in labels.items())]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Correlations.
-
-
-def test_spearman_is_scipys(ranks):
-    random = np.random.default_rng(0)
-    judged, truth = random.normal(size=(3, 4, 30)), random.normal(size=(4, 30))
-    truth[:, :20] = np.round(truth[:, :20])  # ties
-    found = ranks.spearman(judged, truth)
-    assert found.shape == (3, 4)
-    for k in range(3):
-        for m in range(4):
-            assert found[k, m] == pytest.approx(spearmanr(judged[k, m], truth[m]).statistic)
-
-
-def test_interval_covers_as_often_as_it_says(ranks):
-    """Of independent numbers the correlation is 0; 95 % intervals miss it in about 5 % of 100 samples."""
-    random = np.random.default_rng(1)
-    samples = random.normal(size=(100, 2, 40))
-    bounds = np.array([ranks.interval(*pair) for pair in samples])
-    missed = ((bounds[:, 0] > 0) | (bounds[:, 1] < 0)).mean()
-    assert 0 < missed < 0.13
-    assert ranks.interval(np.arange(9.0), np.arange(9.0) ** 3) == (1.0, 1.0)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -130,11 +98,22 @@ def test_correlations_of_draws(curves):
 
 
 def test_parameters_are_those_of_the_networks(table_part):
-    space = NasBench201()
+    space, shape = NasBench201(channels=4, cells=1), TaskShape((3, 32, 32), 10)
     choices = torch.randint(5, (4, 6), generator=torch.Generator().manual_seed(0))
-    built = [space.evaluated().build(cell, TaskShape((3, 32, 32), 10)) for cell in space.decode(choices)]
+    built = [space.evaluated().build(cell, shape) for cell in space.decode(choices)]
     wanted = [sum(p.numel() for p in network.parameters()) for network in built]
-    assert table_part.parameters(space, choices).tolist() == wanted
+    assert table_part.parameters(space, choices, shape).tolist() == wanted
+
+
+def test_correlation_and_its_interval(table_part):
+    random = np.random.default_rng(0)
+    truth, said = random.normal(size=(2, 200)) + random.normal(size=200)
+    found = table_part.correlation(said, truth)
+    low, high = found["interval"]
+    assert found["spearman"] == pytest.approx(spearmanr(said, truth).statistic, abs=1e-4)
+    assert low < found["spearman"] < high < low + 0.3
+    assert table_part.correlation(np.arange(9.0), np.arange(9.0) ** 3) == {"spearman": 1, "interval": [1, 1]}
+    assert table_part.correlation(said, truth, whole=True)["interval"] is None
 
 
 def test_truth_along_a_history(table_part):

@@ -4,6 +4,7 @@ import json
 import math
 import sys
 import xml.etree.ElementTree as ElementTree
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -106,7 +107,7 @@ def test_bounds_hold_and_tighten(bayes):
 
 
 def test_true_fixed_degree_has_the_lowest_sotl(speed):
-    rows = list(speed.fixed_degrees(speed.Effort(quick=True, seeds=1, steps=450, epochs=1, images="")))
+    rows = list(speed.fixed_degrees(Namespace(quick=True, seeds=1, steps=450)))
     for data in ("thesis", "code"):
         for true in speed.TRUE_DEGREES:
             own = [r for r in rows if (r["data"], r["true"], r["start"]) == (data, true, "drawn")]
@@ -147,8 +148,7 @@ def test_best_by_validation(fourier):
 
 
 def test_learnt_degree_finds_the_truth(speed):
-    effort = speed.Effort(quick=True, seeds=1, steps=2000, epochs=1, images="")
-    rows = list(speed.learn_degrees("thesis", speed.OBJECTIVES[0], effort))
+    rows = list(speed.learn_degrees("thesis", speed.OBJECTIVES[0], Namespace(seeds=1, steps=2000)))
     assert len(rows) == 12
     for row in rows:
         if row["start"] <= 0:
