@@ -1,3 +1,5 @@
+import functools
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,6 +9,7 @@ from rewriting import in_stages, rewritten
 
 import polyarch as pa
 from polyarch.data.task import Task
+from polyarch.report import write_report, write_summary_report
 from polyarch.runs.run import Run
 
 ODD = "odd <b>&amp; \"quoted\" 'name' $x$ é"
@@ -52,9 +55,10 @@ def digits(home):
 def digits_fixed(home, digits):
     space = pa.spaces.ResidualDepth(max_depth=3, width=8)
     method = pa.methods.FixedDepth
-    return [
+    runs = [
         made(home / f"fixed-{d}", space, digits.task, method(depth=d, epochs=2, batch_size=256)).run for d in (0, 2)
     ]
+    return Made(runs, digits.task, home)
 
 
 @pytest.fixture(scope="session")
@@ -77,25 +81,25 @@ def spirals_fixed(home):
 
 
 @pytest.fixture(scope="session")
-def cell_search(home):
-    space, method = pa.spaces.NasBench201(channels=2, cells=1), pa.methods.Parsec(epochs=2, samples=1)
-    return made(home / "cells", space, pa.data.load("digits"), method, repeats=2)
-
-
-@pytest.fixture(scope="session")
-def cell_alone(home):
-    method = pa.methods.Standalone(
-        architecture="|nor_conv_1x1~0|+|none~0|skip_connect~1|+|skip_connect~0|nor_conv_3x3~1|avg_pool_3x3~2|", epochs=2
-    )
-    return made(home / "cell", pa.spaces.NasBench201(channels=2, cells=1), pa.data.load("digits"), method)
-
-
-@pytest.fixture(scope="session")
-def images():
-    """Few and small, for searches whose course matters and not what they find."""
+def images(home):
+    """Few and small, for searches of which it does not matter what they find."""
     random = np.random.default_rng(0)
     x, y = random.normal(size=(48, 1, 8, 8)).astype(np.float32), random.integers(0, 3, 48)
-    return pa.data.load((x, y), select=0.3, test=0.2)
+    np.savez(home / "images.npz", x=x, y=y)
+    return pa.data.load(home / "images.npz", select=0.3, test=0.2)
+
+
+@pytest.fixture(scope="session")
+def cell_search(home, images):
+    space, method = pa.spaces.NasBench201(channels=2, cells=1), pa.methods.Parsec(epochs=2, samples=1, batch_size=8)
+    return made(home / "cells", space, images, method, repeats=2)
+
+
+@pytest.fixture(scope="session")
+def cell_alone(home, images):
+    cell = "|nor_conv_1x1~0|+|none~0|skip_connect~1|+|skip_connect~0|nor_conv_3x3~1|avg_pool_3x3~2|"
+    method = pa.methods.Standalone(architecture=cell, epochs=2, batch_size=8)
+    return made(home / "cell", pa.spaces.NasBench201(channels=2, cells=1), images, method)
 
 
 @pytest.fixture(scope="session")
@@ -107,7 +111,7 @@ def quick_cells(home, images):
 
 @pytest.fixture(scope="session")
 def staged(home, quick_cells):
-    return rewritten(quick_cells.run, home / "staged", in_stages)
+    return Made([rewritten(quick_cells.run, home / "staged", in_stages)], quick_cells.task, home / "staged")
 
 
 @pytest.fixture(scope="session")
@@ -121,7 +125,7 @@ def parents(home, images):
 def pairs(home, images):
     """Sixteen decisions of up to 35 options."""
     space = pa.spaces.Darts(layers=2, channels=2)
-    return made(home / "pairs", space, images, pa.methods.Parsec(epochs=3, batch_size=8, samples=1, arch={"lr": 0.3}))
+    return made(home / "pairs", space, images, pa.methods.Parsec(epochs=2, batch_size=8, samples=1, arch={"lr": 0.3}))
 
 
 @pytest.fixture(scope="session")
@@ -138,3 +142,37 @@ def regression(home):
     task = pa.data.load((x, y), kind="regression", select=0.2, test=0.2)
     space, method = pa.spaces.ResidualDepth(max_depth=3, width=8), pa.methods.VariationalDepth(epochs=3)
     return made(home / "regression", space, task, method)
+
+
+PAGES = {
+    "digits": "digits_fixed",
+    "spirals": "",
+    "repeats": "spirals_fixed",
+    "spirals_fixed": "",
+    "regression": "",
+    "unsplit": "",
+    "cell_search": "",
+    "cell_alone": "",
+    "quick_cells": "",
+    "pairs": "",
+    "staged": "",
+}
+"""Searches that have a page that several tests look at, each with its baselines."""
+
+
+@pytest.fixture(scope="session")
+def page(request, home):
+    """Where the page of a name is; each is written once."""
+
+    @functools.cache
+    def written(name: str) -> Path:
+        found = request.getfixturevalue(name)
+        baselines = request.getfixturevalue(PAGES[name]).runs if PAGES[name] else ()
+        if len(found.runs) > 1:
+            path = write_summary_report(found.folder, found.runs, found.task, baselines=baselines)
+        else:
+            path = write_report(found.run, found.task, baselines=baselines)
+        (home / "pages" / name).mkdir(parents=True)
+        return Path(shutil.copy(path, home / "pages" / name))
+
+    return written

@@ -6,7 +6,7 @@ import threading
 import pytest
 from browser import Browser, find_browser
 
-from polyarch.report import write_report, write_summary_report
+from conftest import PAGES
 
 pytestmark = pytest.mark.skipif(find_browser() is None, reason="no Chromium or Chrome on the PATH")
 
@@ -52,84 +52,39 @@ def browser():
         yield found
 
 
-@pytest.fixture(scope="module")
-def pages(
-    digits,
-    digits_fixed,
-    spirals,
-    repeats,
-    spirals_fixed,
-    regression,
-    unsplit,
-    cell_search,
-    cell_alone,
-    images,
-    pairs,
-    staged,
-):
-    return {
-        "digits": write_report(digits.run, digits.task, baselines=digits_fixed),
-        "spirals": write_report(spirals.run, spirals.task),
-        "repeats": write_summary_report(repeats.folder, repeats.runs, repeats.task, baselines=spirals_fixed.runs),
-        "fixed": write_report(spirals_fixed.run, spirals_fixed.task),
-        "regression": write_report(regression.run, regression.task),
-        "unsplit": write_report(unsplit.run, unsplit.task),
-        "cells": write_report(cell_search.runs[0], cell_search.task),
-        "cells of seeds": write_summary_report(cell_search.folder, cell_search.runs, cell_search.task),
-        "cell": write_report(cell_alone.run, cell_alone.task),
-        "pairs": write_report(pairs.run, images),
-        "staged": write_report(staged, images),
-    }
-
-
-NAMES = (
-    "digits",
-    "spirals",
-    "repeats",
-    "fixed",
-    "regression",
-    "unsplit",
-    "cells",
-    "cells of seeds",
-    "cell",
-    "pairs",
-    "staged",
-)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_page_is_quiet_and_asks_nothing_of_the_network(browser, pages, name):
-    seen = browser.open(pages[name], TWICE, DANGLING, EMPTY_IMAGES, DRAWN, FONTS, STICKS_OUT, OVERLAPS)
+@pytest.mark.parametrize("name", PAGES)
+def test_page_is_quiet_and_asks_nothing_of_the_network(browser, page, name):
+    seen = browser.open(page(name), TWICE, DANGLING, EMPTY_IMAGES, DRAWN, FONTS, STICKS_OUT, OVERLAPS)
     assert seen.complaints == []
-    assert seen.requests[0] == pages[name].as_uri()
+    assert seen.requests[0] == page(name).as_uri()
     assert all(address.startswith("data:") for address in seen.requests[1:])
     twice, dangling, empty, drawn, fonts, sticks_out, overlaps = seen.values
     assert (twice, dangling, empty, drawn, fonts, sticks_out, overlaps) == ([], [], 0, True, 0, 0, [])
 
 
 @pytest.mark.parametrize("name", ["digits", "pairs", "staged"])
-def test_page_fits_a_telephone(browser, pages, name):
-    assert browser.open(pages[name], STICKS_OUT, width=390).values == [0]
+def test_page_fits_a_telephone(browser, page, name):
+    assert browser.open(page(name), STICKS_OUT, width=390).values == [0]
 
 
-def test_panels_stand_side_by_side_as_there_is_room(browser, pages):
+def test_panels_stand_side_by_side_as_there_is_room(browser, page):
     def columns(name, width):
-        return browser.open(pages[name], COLUMNS, width=width).values[0]
+        return browser.open(page(name), COLUMNS, width=width).values[0]
 
     assert {width: columns("pairs", width) for width in (1100, 390)} == {1100: 5, 390: 2}
     assert {width: columns("staged", width) for width in (1100, 390)} == {1100: 3, 390: 1}
 
 
 @pytest.mark.parametrize("width", [1100, 390])
-def test_names_of_stages_stay_within_their_panel(browser, pages, width):
-    [labels, outside] = browser.open(pages["staged"], *STAGES, width=width).values
+def test_names_of_stages_stay_within_their_panel(browser, page, width):
+    [labels, outside] = browser.open(page("staged"), *STAGES, width=width).values
     assert labels == 18
     assert outside == []
 
 
-def test_figures_follow_the_colour_scheme(browser, pages):
-    [[light_page, light_text]] = browser.open(pages["spirals"], COLOURS).values
-    [[dark_page, dark_text]] = browser.open(pages["spirals"], COLOURS, dark=True).values
+def test_figures_follow_the_colour_scheme(browser, page):
+    [[light_page, light_text]] = browser.open(page("spirals"), COLOURS).values
+    [[dark_page, dark_text]] = browser.open(page("spirals"), COLOURS, dark=True).values
     assert brightness(light_page) > 200 > 130 > brightness(light_text)
     assert brightness(dark_page) < 60 < 130 < brightness(dark_text)
 

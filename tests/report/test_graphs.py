@@ -14,6 +14,7 @@ import networkx
 import pytest
 from browser import Browser, find_browser
 
+from polyarch.cli.show import show
 from polyarch.errors import PolyarchError
 from polyarch.report import graph_svg
 from polyarch.report.graph_svg import draw, draw_all
@@ -533,6 +534,14 @@ def test_an_edge_that_does_not_lead_on_is_named(source, target):
 def test_two_nodes_of_one_name_are_refused():
     with pytest.raises(PolyarchError, match="same name"):
         draw(Graph("bad", nodes("a", "a"), ()))
+
+
+def test_the_command_line_draws_what_every_seed_selected_and_believes(cell_search, tmp_path, capsys):
+    show(cell_search.folder, svg=tmp_path / "cells.svg")
+    capsys.readouterr()
+    written = texts((tmp_path / "cells.svg").read_text(encoding="utf-8"))
+    titles = [f"cell, {what}, seed {seed}" for seed in (0, 1) for what in ("selected", "belief")]
+    assert [text for text in written if "seed" in text] == titles
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -41,8 +41,8 @@ def read(path):
     return text
 
 
-def test_images(digits, digits_fixed):
-    text = read(write_report(digits.run, digits.task, baselines=digits_fixed))
+def test_images(digits, page):
+    text = read(page("digits"))
     cut = ["cost"] if digits.run.architecture.choices[0] < 3 else []
     assert sections(text) == [*DEPTH_SEARCH, "gallery", *cut, "made"]
     assert text.count("<img ") == 12
@@ -56,8 +56,8 @@ def test_images(digits, digits_fixed):
     assert "entropy of belief, nats</text>" in text
 
 
-def test_risk_and_disagreement_are_those_of_the_run(digits):
-    text = read(write_report(digits.run, digits.task))
+def test_risk_and_disagreement_are_those_of_the_run(digits, page):
+    text = read(page("digits"))
     [section] = re.findall(r'<section id="uncertainty">(.*?)</section>', text, flags=re.S)
     ensemble, test = digits.run.ensemble(), digits.task.test
     with torch.no_grad():
@@ -80,9 +80,9 @@ def area(probs, target):
     return f"{(wrong.cumsum(0) / torch.arange(1, len(wrong) + 1)).mean():.4f}"
 
 
-def test_one_member_has_nobody_to_disagree_with(digits, tmp_path):
+def test_one_member_has_nobody_to_disagree_with(digits, page, tmp_path):
     """Cut at depth 0, the mixture is one network, though belief was open."""
-    assert "uncertainty" in sections(read(write_report(digits.run, digits.task)))
+    assert "uncertainty" in sections(read(page("digits")))
     folder = shutil.copytree(digits.folder, tmp_path / "run")
     write_json(folder / "architecture.json", {"architecture": "depth=0"})
     cut = Run(folder, digits.task)
@@ -101,8 +101,8 @@ def test_without_an_error_there_is_no_risk_to_draw(digits):
     assert "wrong (" not in section
 
 
-def test_odd_names_are_escaped(digits):
-    text = read(write_report(digits.run, digits.task))
+def test_odd_names_are_escaped(digits, page):
+    text = read(page("digits"))
     assert digits.folder.name not in text
     assert "<b>&amp;" not in text
     assert "odd &lt;b&gt;&amp;amp;" in text
@@ -131,13 +131,12 @@ def test_what_a_search_was_given_is_given_again(tmp_path, cell_search):
     assert "callbacks=[pa.TableTruth('/tables/my table.npz', 'acc[3]')]" in call
 
 
-def test_the_same_run_gives_the_same_page(spirals):
-    first = write_report(spirals.run, spirals.task).read_bytes()
-    assert write_report(Run(spirals.folder), spirals.task).read_bytes() == first
+def test_the_same_run_gives_the_same_page(spirals, page):
+    assert write_report(Run(spirals.folder), spirals.task).read_bytes() == page("spirals").read_bytes()
 
 
-def test_a_plane(spirals):
-    text = read(write_report(spirals.run, spirals.task))
+def test_a_plane(spirals, page):
+    text = read(page("spirals"))
     assert "maps" in sections(text)
     assert "gallery" not in sections(text)
     shown = [int(d) for d in re.findall(r">depth (\d+)(?:, selected)?</text>", text)]
@@ -147,8 +146,8 @@ def test_a_plane(spirals):
     assert "training log-likelihood of each depth of the shared network" in text
 
 
-def test_a_fixed_depth_leaves_out_what_says_nothing(spirals_fixed):
-    text = read(write_report(spirals_fixed.run, spirals_fixed.task))
+def test_a_fixed_depth_leaves_out_what_says_nothing(page):
+    text = read(page("spirals_fixed"))
     assert sections(text) == ["table", "curves", "calibration", "maps", "made"]
     assert "A network of fixed depth 2." in text
     assert "mixture" not in text.lower()
@@ -170,10 +169,9 @@ def test_one_architecture_speaks_for_itself_or_by_its_draws_of_dropout(images, t
     assert "stochastic-architectures, run" in beside, "a baseline has its row, whether it is a mixture or not"
 
 
-def test_repeats(repeats, spirals_fixed):
-    path = write_summary_report(repeats.folder, repeats.runs, repeats.task, baselines=spirals_fixed.runs)
-    text = read(path)
-    assert path == repeats.folder / "report.html"
+def test_repeats(repeats, page):
+    text = read(page("repeats"))
+    assert (repeats.folder / "report.html").exists()
     assert sections(text)[:7] == ["table", "seeds", *DEPTH_SEARCH[1:]]
     assert "Over 3 seeds" in text
     assert "±" in text
@@ -192,16 +190,16 @@ def test_repeats_of_a_fixed_depth_and_as_one_baseline(tmp_path, spirals):
     assert "Fixed depth 2<small>2 seeds</small>" in text
 
 
-def test_no_data_to_evaluate_on(unsplit):
-    text = read(write_report(unsplit.run, unsplit.task))
+def test_no_data_to_evaluate_on(page):
+    text = read(page("unsplit"))
     assert "table" not in sections(text)
     assert not {"calibration", "uncertainty"} & set(sections(text))
     assert "no validation or test examples" in text
     assert "training accuracy" in text
 
 
-def test_numbers_to_predict(regression):
-    text = read(write_report(regression.run, regression.task))
+def test_numbers_to_predict(page):
+    text = read(page("regression"))
     assert "RMSE" in text
     assert not {"calibration", "uncertainty"} & set(sections(text))
     assert "accuracy" not in text

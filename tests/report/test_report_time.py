@@ -14,6 +14,7 @@ from polyarch.report import (
     graph_svg,
     operation_colours,
     search_section,
+    summary,
     time_figures,
     write_report,
 )
@@ -38,7 +39,7 @@ def trajectory(probs=None, *, epochs=None, stages=(0,), changes=(), kept=None, *
 
 
 def test_epochs_run_through_all_stages(staged):
-    found = Trajectory.of(staged)
+    found = Trajectory.of(staged.run)
     assert found.epochs.tolist() == [1, 2, 3, 4, 5, 6]
     assert found.stages == (0, 2, 5)
     assert found.kept == 6
@@ -56,7 +57,7 @@ def test_epochs_between_evaluations_count(tmp_path, quick_cells):
 
 
 def test_numbers_that_a_line_lacks_are_gaps(tmp_path, quick_cells, staged):
-    found = Trajectory.of(staged).values["step"]["search_log_likelihood"]
+    found = Trajectory.of(staged.run).values["step"]["search_log_likelihood"]
     assert np.isnan(found).tolist() == [epoch == 1 for _, epoch in STAGES]
     own = Trajectory.of(quick_cells.run).values["step"]["search_log_likelihood"]
     assert np.array_equal(found[np.isfinite(found)], own[[1, 3, 4]])
@@ -103,8 +104,8 @@ def test_stages_are_marked_between_two_epochs_and_named_as_there_is_room():
     assert time_figures.stage_marks([trajectory(a=np.zeros(9))], 1000) == []
 
 
-def test_every_figure_over_epochs_names_the_stages(quick_cells, staged):
-    text = write_report(staged, quick_cells.task).read_text()
+def test_every_figure_over_epochs_names_the_stages(page):
+    text = page("staged").read_text()
     found = {}
     for name in ("belief_over_time", "search", "curves"):
         [own] = re.findall(rf'<section id="{name}">.*?</section>', text, flags=re.S)
@@ -114,7 +115,7 @@ def test_every_figure_over_epochs_names_the_stages(quick_cells, staged):
     assert "Epochs are counted through all 3 stages" in text
     assert "epochs of its stages" in text
     assert "2 + 3 + 1" in text
-    plain = write_report(quick_cells.run, quick_cells.task).read_text()
+    plain = page("quick_cells").read_text()
     assert "stage 1" not in plain
     assert "Epochs are counted" not in plain
 
@@ -387,8 +388,7 @@ def test_a_collapse_is_marked_and_said(tmp_path, quick_cells):
 
 def test_the_top_of_the_page_tells_of_a_collapse(tmp_path, quick_cells):
     run = collapsing(quick_cells.run, tmp_path / "run", (0, 0, 1, 1, 1, 1))
-    top = write_report(run, quick_cells.task).read_text().partition('<dl class="tiles">')[0]
-    assert "The search collapsed at epoch 3" in top
+    assert summary.finding(report(run, task=quick_cells.task))[1].startswith("The search collapsed at epoch 3")
 
 
 def test_panels_are_those_of_what_was_watched(tmp_path, cell_search, quick_cells):
