@@ -49,7 +49,7 @@ def evidence(given: Namespace) -> Rows:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The Fourier degree (section 4.1.2). Many models are trained at once, one a row: their losses are summed and none
+# The Fourier degree (section 4.1.2). Many models are trained at once, one per row: their losses are summed and none
 # touches another's weights, so that every row has its own gradient.
 
 

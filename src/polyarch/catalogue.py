@@ -46,7 +46,7 @@ _PARSEC = "max_pool_3x3,avg_pool_3x3,skip_connect,sep_conv_3x3,sep_conv_5x5,dil_
 
 SPACES = {
     "depth": Entry("polyarch.spaces.depth:ResidualDepth", "how deep a residual network should be"),
-    "nasbench201": Entry("polyarch.spaces.nasbench201:NasBench201", "an operation an edge of a cell of four nodes"),
+    "nasbench201": Entry("polyarch.spaces.nasbench201:NasBench201", "one operation per edge of a cell of four nodes"),
     "darts": Entry("polyarch.spaces.darts:Darts", "two cells whose nodes add two operations on earlier values"),
     "darts-parsec": Entry(
         "polyarch.spaces.darts:Darts", "the same as PARSEC has it, without the zero operation", {"operations": _PARSEC}
@@ -101,9 +101,9 @@ _PDARTS = {
     "arch.lr": 6e-4,
 }  # the authors' code, as documented
 METHODS |= {
-    "darts": Entry("polyarch.methods.darts:Darts", "a mixture of operations an edge, by gradient"),
-    "gdas": Entry("polyarch.methods.gdas:Gdas", "one drawn operation an edge, by straight-through gradients"),
-    "drnas": Entry("polyarch.methods.drnas:Drnas", "a Dirichlet over operations an edge, by pathwise gradients"),
+    "darts": Entry("polyarch.methods.darts:Darts", "one mixture of operations per edge, by gradient"),
+    "gdas": Entry("polyarch.methods.gdas:Gdas", "one drawn operation per edge, by straight-through gradients"),
+    "drnas": Entry("polyarch.methods.drnas:Drnas", "one Dirichlet over operations per edge, by pathwise gradients"),
     "balenas": Entry(
         "polyarch.methods.balenas:Balenas", "a Gaussian over architecture parameters, by natural gradients"
     ),
@@ -133,13 +133,13 @@ METHODS |= {
     ),
     "sotl-drnas": Entry("polyarch.methods.drnas:Drnas", "DrNAS guided by the sum of training losses", _SOTL),
     "parsec": Entry("polyarch.methods.parsec:Parsec", "a distribution over architectures by importance weights"),
-    "parsec-8": Entry("polyarch.methods.parsec:Parsec", "the same with K = 8 samples a step", {"samples": 8}),
+    "parsec-8": Entry("polyarch.methods.parsec:Parsec", "the same with K = 8 samples per step", {"samples": 8}),
     "parsec-best-of-2": Entry("polyarch.methods.parsec:Parsec", "K = 16, the better of two seeds", {"samples": 16}, 2),
 }
 _STOCHASTIC = "polyarch.methods.stochastic:StochasticArchitectures"
 METHODS |= {
     "stochastic-architectures": Entry(_STOCHASTIC, "shared weights, every example under its own architecture (NSA-i)"),
-    "stochastic-architectures-batch": Entry(_STOCHASTIC, "the same, one architecture a batch (NSA)", {"per": "batch"}),
+    "stochastic-architectures-batch": Entry(_STOCHASTIC, "the same, one architecture per batch (NSA)", {"per": "batch"}),
 }
 METHODS |= {
     "semi-supervised": Entry(
@@ -150,10 +150,10 @@ METHODS |= {
 _ONE_SHOT_METHOD = "polyarch.methods.one_shot:OneShot"
 _METAPROX = {"inner_steps": 4, "proximal": 10.0}  # section 4.2
 METHODS |= {
-    "single-path": Entry(_ONE_SHOT_METHOD, "shared weights, one drawn architecture a step (SPOS)"),
-    "fairnas": Entry(_ONE_SHOT_METHOD, "shared weights, every option once a step", {"sampling": "fair"}),
-    "multipath": Entry(_ONE_SHOT_METHOD, "shared weights, the mean of four architectures a step", {"paths": 4}),
-    "reptile": Entry(_ONE_SHOT_METHOD, "shared weights, four steps of one architecture a batch", {"inner_steps": 4}),
+    "single-path": Entry(_ONE_SHOT_METHOD, "shared weights, one drawn architecture per step (SPOS)"),
+    "fairnas": Entry(_ONE_SHOT_METHOD, "shared weights, every option once per step", {"sampling": "fair"}),
+    "multipath": Entry(_ONE_SHOT_METHOD, "shared weights, the mean of four architectures per step", {"paths": 4}),
+    "reptile": Entry(_ONE_SHOT_METHOD, "shared weights, four steps of one architecture per batch", {"inner_steps": 4}),
     "metaprox": Entry(_ONE_SHOT_METHOD, "the same, held near where they began", _METAPROX),
     "multipath-metaprox": Entry(_ONE_SHOT_METHOD, "the same with four architectures", {**_METAPROX, "paths": 4}),
 }

@@ -19,7 +19,7 @@ WIDE = 200
 
 
 def print_figures(title: str, rows: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
-    """One line a row: its figures, or their mean and standard deviation where there are several (repeats)."""
+    """One line per row: its figures, or their mean and standard deviation where there are several (repeats)."""
     from rich.console import Console
     from rich.table import Table
 

@@ -43,7 +43,7 @@ def views_of(supernet: Supernet, choices: Tensor) -> list[Sparse]:
     decisions = len(supernet.space.decisions)
     if choices.dim() != 2 or choices.shape[1] != decisions or len(choices) == 0:
         raise PolyarchError(
-            f"choices must be [n, {decisions}] with n > 0, one number a decision of the space "
+            f"choices must be [n, {decisions}] with n > 0, one number per decision of the space "
             f"{supernet.space.name!r}, got {list(choices.shape)}"
         )
     return [Sparse(tuple(row)) for row in choices.tolist()]
@@ -101,7 +101,7 @@ def shuffled(x: Tensor, y: Tensor, size: int, seed: int) -> tuple[list[Tensor], 
     Args:
         x: [n, ...].
         y: [n].
-        size: examples a batch, at most.
+        size: examples per batch, at most.
         seed: of the order.
 
     Returns:

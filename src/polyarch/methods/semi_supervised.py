@@ -12,7 +12,7 @@ With one architecture and dropout (settings of the space `wiring`) this is the P
 differ by dropout and changed images alone. `consistency=0` learns from labels alone, by as many steps.
 
 What differs from the released code: there, labels are drawn without regard to classes; labelled examples are shuffled
-whenever they begin again, here once an epoch; and for learning from labels alone all others still pass through the
+whenever they begin again, here once per epoch; and for learning from labels alone all others still pass through the
 network, with a weight of 0, and so into the statistics of batch norm.
 """
 

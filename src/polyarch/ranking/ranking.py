@@ -104,7 +104,7 @@ def rank(
 ) -> Ranking:
     """Judges candidates by every score and compares each with the truth.
 
-    Scores that are read from fine-tuning share one pass a candidate where their recipes agree.
+    Scores that are read from fine-tuning share one pass per candidate where their recipes agree.
 
     Args:
         candidates: different architectures of one space, with what the scores need.

@@ -140,7 +140,7 @@ class Score(ABC):
 
     @abstractmethod
     def __call__(self, candidates: Sequence[Candidate], generator: torch.Generator) -> Tensor:
-        """One number a candidate, [n], float64; the same for the same generator state."""
+        """One number per candidate, [n], float64; the same for the same generator state."""
 
     def check(self, candidate: Candidate) -> None:
         """Raises, with advice, where a candidate lacks what the score needs: to be asked before any work."""

@@ -1,4 +1,4 @@
-"""What scores by saliency share: the weights that count, and one number a candidate from its untrained network.
+"""What scores by saliency share: the weights that count, and one number per candidate from its untrained network.
 
 A saliency is a number a weight that says how much the weight matters; a score is the sum over all weights of
 convolutions and linear layers, biases and batch norm left out (Abdelfattah et al., 2021: zero-cost proxies).

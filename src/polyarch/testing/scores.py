@@ -23,7 +23,7 @@ def check_score(score: Score, candidates: Sequence[Candidate]) -> None:
     assert len(candidates) > 1, "give at least two candidates"
     before, chance = _kept(candidates), torch.get_rng_state()
     first = score(candidates, torch.Generator().manual_seed(0))
-    assert first.shape == (len(candidates),), "a score must give one number a candidate"
+    assert first.shape == (len(candidates),), "a score must give one number per candidate"
     assert first.dtype == torch.float64, "scores are float64"
     assert bool(torch.isfinite(first).all()), "scores must be finite"
     assert torch.equal(first, score(candidates, torch.Generator().manual_seed(0))), "a score must be deterministic"

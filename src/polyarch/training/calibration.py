@@ -89,7 +89,7 @@ def calibration_batches(x: Tensor, size: int = 128, most: int = 32, seed: int = 
 
     Args:
         x: [n, ...], inputs as the network takes them.
-        size: examples a batch, at most.
+        size: examples per batch, at most.
         most: how many batches, at most.
         seed: of the order; which examples are taken depends on nothing else.
 

@@ -55,7 +55,7 @@ def sotl_forward(loss: BatchLoss, weights: Tensors, alpha: Tensors, batches: Ite
         loss: of one batch; can be differentiated twice.
         weights: where training starts.
         alpha: the architecture.
-        batches: one a step.
+        batches: one per step.
         rate: of the weights.
     """
     weights, alpha = _leaves(weights), _leaves(alpha)
@@ -135,7 +135,7 @@ def sotl_reverse(
 def sotl_first_order(loss: BatchLoss, weights: Tensors, alpha: Tensors, batches: Iterable[Any], rate: Rate) -> Rollout:
     """The sum of direct gradients dL_t/dalpha on the way, weights taken as given (Eq. 3.21, 3.22).
 
-    One backward pass a step gives both gradients. Arguments as in `sotl_forward`.
+    One backward pass per step gives both gradients. Arguments as in `sotl_forward`.
     """
     weights, alpha = _leaves(weights), _leaves(alpha)
     total, gradient = _zero(weights), _zeros(alpha)

@@ -29,7 +29,7 @@ class Progress:
     """Examples passed forward, over all ranks, and for one repeat."""
     backward: int = 0
     best: list[float] = field(default_factory=list)
-    """Best objective a repeat."""
+    """Best objective per repeat."""
     best_epoch: list[int] = field(default_factory=list)
     stopped_epoch: list[int] = field(default_factory=list)
     """When a repeat stopped early; 0 while it runs."""
@@ -234,7 +234,7 @@ class Loop:
             return part.run(self.problem, self.state, feed)
 
     def _evaluate(self, steps: Mapping[str, Tensor], watched: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Evaluates, keeps the best, and says what happened: every value a list with one entry a repeat."""
+        """Evaluates, keeps the best, and says what happened: every value a list with one entry per repeat."""
         progress = self.progress
         splits = [self.split or "train"]
         if "select" in self.problem.data and "select" not in splits:

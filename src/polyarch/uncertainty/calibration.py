@@ -181,7 +181,7 @@ def regression_summary(output: Tensor, target: Tensor, likelihood: Likelihood) -
     if output.dim() != 2 or output.shape[1] != 1 or target.shape != output.shape[:1] or len(target) == 0:
         raise PolyarchError(
             f"regression needs outputs [n, 1] and targets [n] with n > 0, got {list(output.shape)} and "
-            f"{list(target.shape)}; pass one predicted mean an example"
+            f"{list(target.shape)}; pass one predicted mean per example"
         )
     output, target = output.detach().cpu().double(), target.detach().cpu().double()
     return {
@@ -195,7 +195,7 @@ def _checked(log_probs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     if log_probs.dim() != 2 or target.shape != log_probs.shape[:1] or log_probs.numel() == 0:
         raise PolyarchError(
             "log-probabilities must be [n, classes] and targets [n], neither empty, got "
-            f"{list(log_probs.shape)} and {list(target.shape)}; give one row and one class number an example"
+            f"{list(log_probs.shape)} and {list(target.shape)}; give one row and one class number per example"
         )
     if target.dtype != torch.int64:
         raise PolyarchError(f"targets must be class numbers in int64, got {target.dtype}; convert with .long()")
