@@ -94,11 +94,11 @@ class SampledElbo(Method):
             fit = problem.likelihood.log_likelihood(outputs, batch.y).double()  # [n, repeats, batch]
             expected += fit.mean(0).sum(-1)
             mixture += (fit.logsumexp(0) - math.log(n)).sum(-1)
-            measured += problem.likelihood.measured(problem.likelihood.mixture(outputs, weights), batch.y).sum(-1)
+            measured += problem.likelihood.metric_values(problem.likelihood.mixture(outputs, weights), batch.y).sum(-1)
         return {
             "objective": expected / count - belief.kl(problem.prior) / problem.train_size,
             "log_likelihood": mixture / count,
-            problem.likelihood.measure: measured / count,
+            problem.likelihood.metric: measured / count,
         }
 
 

@@ -139,7 +139,7 @@ METHODS |= {
 _STOCHASTIC = "polyarch.methods.stochastic:StochasticArchitectures"
 METHODS |= {
     "stochastic-architectures": Entry(_STOCHASTIC, "shared weights, every example under its own architecture (NSA-i)"),
-    "stochastic-architectures-batch": Entry(_STOCHASTIC, "the same, one architecture per batch (NSA)", {"per": "batch"}),
+    "stochastic-architectures-batch": Entry(_STOCHASTIC, "one architecture per batch (NSA)", {"per": "batch"}),
 }
 METHODS |= {
     "semi-supervised": Entry(

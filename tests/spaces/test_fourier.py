@@ -177,7 +177,7 @@ def test_least_squares_on_all_features_recovers_the_coefficients_and_the_degree(
             supernet.weight[0, 0] = 0
             supernet.weight[0, 0, : len(solution)] = solution
             output = supernet(task.test.x[None].double(), Sparse((degree,)))[0]
-        errors.append(task.likelihood.measured(output, task.test.y).mean().item())
+        errors.append(task.likelihood.metric_values(output, task.test.y).mean().item())
     # Without noise higher degrees are as good, their weights being 0: the first of the best is meant.
     assert next(degree for degree, error in enumerate(errors) if error <= min(errors) + 1e-9) == 3
     assert errors[2] > 0.9

@@ -66,7 +66,7 @@ def evaluate(
 ) -> None:
     """Accuracy, log-likelihood, Brier score, calibration and uncertainty of the selected network and the mixtures."""
     from polyarch.errors import PolyarchError, unknown
-    from polyarch.runs.results import ask, judge, measured, predictive, predictive_under
+    from polyarch.runs.results import ask, evaluate_on, metrics_of, predictive, predictive_under
     from polyarch.runs.run import open_run
     from polyarch.uncertainty.detection import detection
 
@@ -86,16 +86,16 @@ def evaluate(
     ensemble = opened.ensemble(architecture, members=members, seed=seed)
     found: dict[str, Any] = {"run": str(run), "architecture": str(architecture), "members": len(ensemble.weights)}
     if not classifies:
-        _say(found | {"metrics": judge(opened, architecture, split, ensemble)}, len(split), as_json)
+        _say(found | {"metrics": evaluate_on(opened, architecture, split, ensemble)}, len(split), as_json)
         return
     answers, others = ask(opened, architecture, split.x, ensemble), {}
-    found["metrics"] = answers.measured(split.y)
+    found["metrics"] = answers.metrics(split.y)
     if ood is not None and outside is not None:
         others[Path(ood).name or ood] = said = predictive(ensemble, outside, opened.device)
         found["ood"] = {"data": ood, "examples": len(outside), **detection(answers.mixture, said)}
     if attacker is not None:
         others[f"under {attack}"] = said = predictive_under(attacker, ensemble, split, opened.device)
-        found["attack"] = {"name": attack, **strength, **measured(said, split.y), **detection(answers.mixture, said)}
+        found["attack"] = {"name": attack, **strength, **metrics_of(said, split.y), **detection(answers.mixture, said)}
     if figure is not None:
         several = int((ensemble.weights > 0).sum()) > 1
         _draw(figure, answers.selected, answers.mixture if several else None, split, others)

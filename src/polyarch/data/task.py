@@ -1,4 +1,4 @@
-"""A Task: data in named, disjoint splits, how inputs are standardised, and how outputs are judged."""
+"""A Task: data in named, disjoint splits, how inputs are standardised, and how outputs are evaluated."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Likelihood(ABC):
 
     outputs: int
     """How many numbers the network must produce for one example."""
-    measure: ClassVar[str]
-    """The name of what `measured` gives when averaged over examples: `accuracy`, `squared_error`."""
+    metric: ClassVar[str]
+    """The name of what `metric_values` gives when averaged over examples: `accuracy`, `squared_error`."""
 
     @abstractmethod
     def log_likelihood(self, output: Tensor, target: Tensor) -> Tensor:
@@ -65,8 +65,8 @@ class Likelihood(ABC):
         """
 
     @abstractmethod
-    def measured(self, output: Tensor, target: Tensor) -> Tensor:
-        """The everyday measure per example [..., batch]: 1 where a class is right, or the squared error."""
+    def metric_values(self, output: Tensor, target: Tensor) -> Tensor:
+        """The everyday metric per example [..., batch]: 1 where a class is right, or the squared error."""
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Likelihood(ABC):
 class Classification(Likelihood):
     """Categorical likelihood; outputs are logits."""
 
-    measure: ClassVar[str] = "accuracy"
+    metric: ClassVar[str] = "accuracy"
 
     classes: int
 
@@ -99,7 +99,7 @@ class Classification(Likelihood):
         return (outputs.log_softmax(-1) + weights.log()[..., None, None]).logsumexp(0)
 
     @override
-    def measured(self, output: Tensor, target: Tensor) -> Tensor:
+    def metric_values(self, output: Tensor, target: Tensor) -> Tensor:
         """1 where the most probable class is the right one."""
         return (output.argmax(-1) == target).to(output.dtype)
 
@@ -112,7 +112,7 @@ class Classification(Likelihood):
 class Gaussian(Likelihood):
     """Gaussian likelihood of a fixed standard deviation; the output is the mean."""
 
-    measure: ClassVar[str] = "squared_error"
+    metric: ClassVar[str] = "squared_error"
 
     scale: float = 1.0
 
@@ -133,7 +133,7 @@ class Gaussian(Likelihood):
         return (outputs * weights[..., None, None]).sum(0)
 
     @override
-    def measured(self, output: Tensor, target: Tensor) -> Tensor:
+    def metric_values(self, output: Tensor, target: Tensor) -> Tensor:
         """Squared error of the mean."""
         return (output.squeeze(-1) - target).square()
 

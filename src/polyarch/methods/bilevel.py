@@ -289,7 +289,7 @@ class Bilevel(Method, ABC):
         problem.supernet.train()
         [train], [search] = feed.batches["train"], feed.batches["search"]
         train, search = self.augment.batch(problem, train), self.augment.batch(problem, search)
-        found, judged = [], []
+        found, fits = [], []
         for k in range(self.draws):
             if self.objective.order == "first":
                 fit = self._loss(problem, state, feed, search, k, moves=True)
@@ -297,11 +297,11 @@ class Bilevel(Method, ABC):
             else:
                 own, fit = self._second_order(problem, state, feed, train, search, k)
                 found.append(own)
-            judged.append(fit.detach())
+            fits.append(fit.detach())
         self.move_belief(problem, state, found, feed)
         fit = self._train(problem, state, feed, train, self.draws)
         passes = train.size * (1 + self.draws * (1 if self.objective.order == "first" else 4))
-        metrics = {"log_likelihood": -fit, "search_log_likelihood": -torch.stack(judged).mean(0)}
+        metrics = {"log_likelihood": -fit, "search_log_likelihood": -torch.stack(fits).mean(0)}
         return Info(metrics, forward=passes, backward=passes)
 
     def _view(self, problem: Problem, state: State, feed: Feed, k: int, *, moves: bool) -> Soft:
@@ -349,9 +349,9 @@ class Bilevel(Method, ABC):
             for name, weight, slope in zip(state.weights, weights, ahead, strict=True):
                 momentum = self.weights.momentum * state.optimiser[f"weights.{name}"]
                 weight.sub_(lr * (momentum + slope + self.weights.weight_decay * weight))
-        judged = self._loss(problem, state, feed, search, k, moves=True)
+        after = self._loss(problem, state, feed, search, k, moves=True)
         movable = moving(state)
-        found = gradients(judged + self._prior(problem, state), [*movable, *weights])
+        found = gradients(after + self._prior(problem, state), [*movable, *weights])
         direct, direction = found[: len(movable)], found[len(movable) :]
         before.restore()
 
@@ -360,7 +360,7 @@ class Bilevel(Method, ABC):
 
         mixed = mixed_product(train_gradients, weights, direction)
         before.restore()
-        return [d - lr * m for d, m in zip(direct, mixed, strict=True)], judged
+        return [d - lr * m for d, m in zip(direct, mixed, strict=True)], after
 
     # -- roll-outs: the T steps are made twice, and belief moves in between (Algorithm 3) ------------------------------
 

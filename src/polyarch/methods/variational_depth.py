@@ -171,7 +171,7 @@ def evaluate_depths(problem: Problem, belief: Categorical, kl: Tensor, split: st
         depths += fit.sum(-1, dtype=torch.float64)
         mixture += (log_alpha + fit).logsumexp(1).sum(-1, dtype=torch.float64)
         mixed = problem.likelihood.mixture(outputs.transpose(0, 1), alpha.T)
-        measured += problem.likelihood.measured(mixed, batch.y).sum(-1)
+        measured += problem.likelihood.metric_values(mixed, batch.y).sum(-1)
     expected = (alpha * depths).sum(-1) / count
     # Per training example, so that early stopping on validation data weighs the KL as training does.
     objective = expected - kl / problem.train_size
@@ -180,6 +180,6 @@ def evaluate_depths(problem: Problem, belief: Categorical, kl: Tensor, split: st
         "elbo": objective * problem.train_size,
         "kl": kl,
         "log_likelihood": mixture / count,
-        problem.likelihood.measure: measured / count,
+        problem.likelihood.metric: measured / count,
         "depth_log_likelihood": depths / count,
     }

@@ -36,14 +36,14 @@ class Answers:
         """The mixture; where there is one network alone, that."""
         return self.mixtures.get("ensemble", self.selected)
 
-    def measured(self, target: Tensor) -> dict[str, dict[str, float]]:
+    def metrics(self, target: Tensor) -> dict[str, dict[str, float]]:
         """What each is worth where the true classes are `target`, [n] int64; of mixtures, mean uncertainty too."""
-        mixtures = {name: measured(said, target) | _mean_uncertainty(said) for name, said in self.mixtures.items()}
-        return {"selected": measured(self.selected, target)} | mixtures
+        mixtures = {name: metrics_of(said, target) | _mean_uncertainty(said) for name, said in self.mixtures.items()}
+        return {"selected": metrics_of(self.selected, target)} | mixtures
 
 
 def ask(run: Run, architecture: Architecture, x: Tensor, ensemble: Ensemble | None = None) -> Answers:
-    """Lets the network of an architecture and the mixtures of `judge` classify raw inputs [n, ...]."""
+    """Lets the network of an architecture and the mixtures of `evaluate_on` classify raw inputs [n, ...]."""
     with torch.no_grad():
         output = _over(run.model(architecture).to(run.device), x, run.device)
     alone = Predictive.from_members(output.log_softmax(-1).double().unsqueeze(0), torch.ones(1))
@@ -72,7 +72,7 @@ def predictive_under(
     return predictive(ensemble, attack(ensemble.output, split.x.to(device), split.y.to(device)), device)
 
 
-def measured(said: Predictive, target: Tensor) -> dict[str, float]:
+def metrics_of(said: Predictive, target: Tensor) -> dict[str, float]:
     """What `summary` measures, and `aurc`, the area under risk against coverage."""
     return summary(said.log_probs, target) | {"aurc": risk_coverage_of(said.log_probs, target).area}
 
@@ -88,7 +88,7 @@ def _over(model: Callable[[Tensor], Tensor], x: Tensor, device: torch.device) ->
 
 
 def _mixtures(run: Run, architecture: Architecture, ensemble: Ensemble | None) -> Iterator[tuple[str, Ensemble]]:
-    """The mixtures that a run is judged by; one after the other, since each may be large."""
+    """The mixtures that a run is evaluated by; one after the other, since each may be large."""
     alone = run.space.random().architectures == 1
     if run.space.nested or run.space.has_dropout or not alone:
         yield "ensemble", ensemble or run.ensemble(architecture)
@@ -96,7 +96,7 @@ def _mixtures(run: Run, architecture: Architecture, ensemble: Ensemble | None) -
         yield "unpruned", run.ensemble(largest(run))
 
 
-def judge(
+def evaluate_on(
     run: Run, architecture: Architecture, split: Split, ensemble: Ensemble | None = None
 ) -> dict[str, dict[str, float]]:
     """The network of an architecture and the mixture (where nested, cut there and whole), on a split.
@@ -104,23 +104,23 @@ def judge(
     Args:
         run: whose they are.
         architecture: of the network.
-        split: what they are judged on.
+        split: what they are evaluated on.
         ensemble: the mixture, where it is not `run.ensemble(architecture)`.
     """
     if isinstance(run.config.likelihood(), Classification):
-        return ask(run, architecture, split.x, ensemble).measured(split.y)
-    found = {"selected": _judge_number(run.model(architecture), split, run)}
-    return found | {name: _judge_numbers(own, split, run) for name, own in _mixtures(run, architecture, ensemble)}
+        return ask(run, architecture, split.x, ensemble).metrics(split.y)
+    found = {"selected": _evaluate_network(run.model(architecture), split, run)}
+    return found | {name: _evaluate_mixture(own, split, run) for name, own in _mixtures(run, architecture, ensemble)}
 
 
 @torch.no_grad()
-def _judge_number(model: nn.Module, split: Split, run: Run) -> dict[str, float]:
+def _evaluate_network(model: nn.Module, split: Split, run: Run) -> dict[str, float]:
     """Error and log-likelihood of a network that predicts a number."""
     return regression_summary(_over(model.to(run.device), split.x, run.device), split.y, run.config.likelihood())
 
 
 @torch.no_grad()
-def _judge_numbers(ensemble: Ensemble, split: Split, run: Run) -> dict[str, float]:
+def _evaluate_mixture(ensemble: Ensemble, split: Split, run: Run) -> dict[str, float]:
     """The same of a mixture, whose log-likelihood is log sum_m w_m p_m."""
     ensemble = ensemble.to(run.device)
     output = _over(ensemble.output, split.x, run.device)
@@ -139,8 +139,8 @@ def results(run: Run, task: Task) -> dict[str, Any]:
     metrics: dict[str, dict[str, float]] = {}
     for name, split in (("select", task.select), ("test", task.test)):
         if split is not None:
-            judged = judge(run, run.architecture, split)
-            metrics |= {name if key == "selected" else f"{name}_{key}": found for key, found in judged.items()}
+            evaluated = evaluate_on(run, run.architecture, split)
+            metrics |= {name if key == "selected" else f"{name}_{key}": found for key, found in evaluated.items()}
     shown = {"selected": run.architecture} | ({"largest": largest(run)} if run.space.nested else {})
     models = {name: run.model(architecture) for name, architecture in shown.items()}
     seconds = forward_seconds(models, task.training.x[:512], run.device)

@@ -254,7 +254,7 @@ def _looked(
     found = {}
     for look in looks:
         said = evaluate_view(problem, view, _split(look), max(1, min(1024, _PASS // problem.repeats)))
-        losses, metrics = (-said["log_likelihood"]).tolist(), said[problem.likelihood.measure].tolist()
+        losses, metrics = (-said["log_likelihood"]).tolist(), said[problem.likelihood.metric].tolist()
         seconds = (prepared + clock.lap()) / problem.repeats
         found[look] = [Seen(loss, metric, seconds) for loss, metric in zip(losses, metrics, strict=True)]
     before.restore()

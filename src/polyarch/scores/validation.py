@@ -54,7 +54,7 @@ class ValidAccuracy(_Validated):
         """See `Score.check`; refuses data without classes."""
         super().check(candidate)
         assert candidate.likelihood is not None
-        if candidate.likelihood.measure != "accuracy":
+        if candidate.likelihood.metric != "accuracy":
             raise PolyarchError(f"{self.name} is for classes, and this is regression; use valid-loss")
 
     def read(self, curve: Curve) -> float:

@@ -27,9 +27,9 @@ def evaluate_view(
     for batch in problem.passes(split, size):
         outputs = problem.supernet(batch.x, quickest)
         fit += problem.likelihood.log_likelihood(outputs, batch.y).sum(-1, dtype=torch.float64)
-        measured += problem.likelihood.measured(outputs, batch.y).sum(-1)
+        measured += problem.likelihood.metric_values(outputs, batch.y).sum(-1)
     mean = fit / count
-    return {"objective": mean, "log_likelihood": mean, problem.likelihood.measure: measured / count}
+    return {"objective": mean, "log_likelihood": mean, problem.likelihood.metric: measured / count}
 
 
 def evaluate_mean(problem: Problem, architectures: Tensor, split: str) -> dict[str, Tensor]:
