@@ -197,7 +197,7 @@ def test_data_without_a_validation_split(tmp_path):
         "spirals",
         *sets(("points=40", "test_points=10", "max_depth=2", "width=4", "epochs=1", "select=0")),
     )
-    assert cli("search", *tiny, "--set", "stop=never", "--out", out, "--device", "cpu").code == 0
+    assert cli("search", *tiny, "--set", "stopping.split=never", "--out", out, "--device", "cpu").code == 0
     refused("rank", out, "--by", "valid-loss", "--sample", 3, "--table", path, says="valid-loss needs validation data")
 
 

@@ -20,7 +20,7 @@ from polyarch.training import checkpoints
 SPACE = Lines()
 TEXTS = [SPACE.format(c) for c in itertools.product(range(3), range(2))]
 NUMBERS = dict(zip(TEXTS, (0.1, 0.25, 0.5, 0.7, 0.4, 0.9), strict=True))
-METHOD = EnumeratedElbo(epochs=8, batch_size=10, noise=3.0, rate=0.5)
+METHOD = EnumeratedElbo(epochs=8, batch_size=10, noise=3.0, lr=0.5)
 """So noisy that the mode wanders."""
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 
