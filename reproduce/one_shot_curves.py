@@ -57,7 +57,7 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
     draws = np.stack([random.permutation(len(curves))[: arguments.cells] for _ in range(arguments.draws)])
     for data in DATA:
         truth = table.look_up(f"{data}_test_acc_200", curves.architectures)
-        train, valid = (by_epoch(curves, f"{data}_{split}_loss") for split in ("train", "select"))
+        train, valid = (by_epoch(curves, f"{data}_{split}_loss") for split in ("train", "valid"))
         for judge, said in judges(train, valid).items():
             yield {"kind": "curve", "data": data, "judge": judge, **correlations(said.T, truth, draws)}
         for judge, column in ((PARAMETERS, "cifar10_params_analytic_M"), (ACCURACY, f"{data}_valid_acc_200_naslib")):

@@ -60,7 +60,7 @@ class Problem:
     @property
     def device(self) -> torch.device:
         """Where everything is."""
-        return self.data["train"].y.device
+        return next(iter(self.data.values())).y.device
 
     def batch_size(self, most: int, *splits: str) -> int:
         """Examples of a batch over all ranks: `most`, or what the smallest of the splits has."""

@@ -84,7 +84,7 @@ def test_one_member_has_nobody_to_disagree_with(digits, page, tmp_path):
     """Cut at depth 0, the mixture is one network, though belief was open."""
     assert "uncertainty" in sections(read(page("digits")))
     folder = shutil.copytree(digits.folder, tmp_path / "run")
-    write_json(folder / "architecture.json", {"architecture": "depth=0"})
+    write_json(folder / "architecture.json", {"architecture": "depth=0", "stage": 0})
     cut = Run(folder, digits.task)
     assert len(cut.ensemble().weights) == 1
     assert "uncertainty" not in sections(read(write_report(cut, digits.task)))

@@ -78,15 +78,15 @@ def test_noise_adds_what_an_integral_says_where_the_loss_is_no_quadratic(balenas
 def test_a_hastened_case_goes_as_far_in_fewer_steps(balenas, given):
     cases = {case.name: case for case in balenas.CASES}
     slow, fast = (balenas.method_of(cases[name], given) for name in ("vadam", "N of the validation data"))
-    assert (slow.name, slow.belief_rate, slow.beta2) == ("balenas", 3e-4, 0.999)
-    assert (fast.belief_rate, fast.beta2) == (pytest.approx(0.042), pytest.approx(0.86))
+    assert (slow.name, slow.arch.lr, slow.arch.beta2) == ("balenas", 3e-4, 0.999)
+    assert (fast.arch.lr, fast.arch.beta2) == (pytest.approx(0.042), pytest.approx(0.86))
     given.hasten = 1.0
-    assert balenas.method_of(cases["N of the validation data"], given).settings() == slow.settings()
+    assert balenas.method_of(cases["N of the validation data"], given) == slow
 
 
 def test_every_update_and_the_sweep_are_there(balenas, given):
     methods = [balenas.method_of(case, given) for case in balenas.CASES]
-    updates = {getattr(method, "update", "darts") for method in methods}
+    updates = {getattr(method.arch, "update", "darts") for method in methods}
     assert updates == {"vadam", "printed", "bayes-by-backprop", "von", "vprop", "darts"}
     assert len({case.name for case in balenas.CASES}) == len(balenas.CASES)
     assert set(balenas.QUICK) <= {case.name for case in balenas.CASES}
