@@ -21,14 +21,14 @@ demo: setup
 		--set epochs=20 --set batch_size=128 --baselines 0,5,20
 
 test: setup
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "not slow"
 
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(MAKE) test
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 bench: setup
 	$(BIN)/python -m bench.depth

@@ -43,7 +43,15 @@ def marked_blocks(page):
     return [block for block in blocks_of(page.read_text()) if block.marked]
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if marked_blocks(p)], ids=lambda p: p.name)
+SLOW = {"depth.md", "diagnostics.md", "semi-supervised.md", "uncertainty.md"}
+"""Their searches are those of a first look at the library, not of a test."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=[pytest.mark.slow] if p.name in SLOW else []) for p in PAGES if marked_blocks(p)],
+    ids=lambda p: p.name,
+)
 def test_marked_blocks_run(page, tmp_path, monkeypatch, skeletons):
     """In order, in an empty folder with the skeletons under the names that the docs copy them to."""
     for skeleton in skeletons.glob("*.py"):
@@ -91,7 +99,7 @@ def anchors(page):
 
 
 def test_settings_of_the_depth_page_are_those_of_the_code():
-    rows = re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", (DOCS / "depth.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `([\w.]+)` \| `([^`]*)` \|", (DOCS / "depth.md").read_text(), re.MULTILINE)
     told = dict(rows)
     assert len(told) == len(rows), "a setting has two rows"
     classes = (ResidualDepth, VariationalDepth, FixedDepth, SearchSettings, Npz, Csv, ImageFolder)

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import polyarch as pa
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
@@ -20,6 +22,7 @@ def test_the_own_model_is_short():
     assert len(lines) <= 30
 
 
+@pytest.mark.slow
 def test_the_own_model_runs(tmp_path):
     script = tmp_path / "my_model.py"
     script.write_text(own_model())

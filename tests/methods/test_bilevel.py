@@ -68,18 +68,6 @@ def vectors(tmp_path_factory):
     return pa.data.load(folder / "vectors.npz", select=0.4, test=0)
 
 
-@pytest.fixture(scope="module")
-def image_file(tmp_path_factory):
-    path, random = tmp_path_factory.mktemp("images") / "images.npz", np.random.default_rng(0)
-    np.savez(path, x=random.integers(0, 256, (40, 1, 6, 6), np.uint8), y=np.arange(40) % 3)
-    return path
-
-
-@pytest.fixture(scope="module")
-def images(image_file):
-    return pa.data.load(image_file, select=0.4, test=0)
-
-
 def prepared(method, task, space=SMALL, repeats=1, prior=None, dtype=torch.float64):
     """A problem in double precision, a state that a few steps could have left, and the feed of a step."""
     splits = task.learning_data()

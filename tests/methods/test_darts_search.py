@@ -1,8 +1,7 @@
-"""Whole searches by DARTS and its relatives: their contract, and every kind of space."""
+"""Whole searches by DARTS and its relatives on every kind of space, and what they leave."""
 
 import html
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -11,9 +10,6 @@ import polyarch as pa
 from polyarch.methods import Darts, Drnas, Gdas
 from polyarch.report import write_report
 from polyarch.spaces import ModuleSpace
-from polyarch.testing import check_method
-
-CELLS = pa.spaces.NasBench201(channels=2, cells=1)
 
 
 class Images(nn.Module):
@@ -31,42 +27,21 @@ class Images(nn.Module):
 
 
 SPACES = {
-    "darts": pa.spaces.Darts(channels=2, layers=3),
-    "nasbench1shot1-1": pa.spaces.NasBench1Shot1(sub_space=1, channels=2, cells=3),
+    "darts": pa.spaces.Darts(channels=2, layers=1, operations="none,skip_connect,dil_conv_3x3"),
+    "nasbench1shot1-1": pa.spaces.NasBench1Shot1(sub_space=1, channels=2, cells=1),
     "module": ModuleSpace(Images),
 }
 
 
-@pytest.fixture(scope="module")
-def images(tmp_path_factory):
-    path, random = tmp_path_factory.mktemp("images") / "images.npz", np.random.default_rng(0)
-    np.savez(path, x=random.integers(0, 256, (40, 1, 6, 6), np.uint8), y=np.arange(40) % 3)
-    return pa.data.load(path, select=0.4, test=0)
-
-
-@pytest.mark.parametrize(
-    ("objective", "ranks"),
-    [
-        ({}, True),
-        ({"order": "second"}, False),
-        ({"loss": "sotl", "steps": 3}, False),
-        ({"loss": "sovl", "steps": 3}, False),
-    ],
-    ids=["first", "second", "sotl", "sovl"],
-)
-def test_contract(tmp_path, images, objective, ranks):
-    check_method(Darts(epochs=2, batch_size=8, objective=objective), CELLS, images, tmp_path, ranks=ranks)
-
-
 @pytest.mark.parametrize("kind", [Darts, Gdas, Drnas])
 @pytest.mark.parametrize("name", SPACES)
-def test_a_search_on_every_space(tmp_path, images, kind, name):
+def test_a_search_on_every_space(tmp_path, few_images, kind, name):
     space = SPACES[name]
-    run = pa.search(space, images, kind(epochs=1, batch_size=12), out=tmp_path / "run")
+    run = pa.search(space, few_images, kind(epochs=1, batch_size=12), out=tmp_path / "run")
     assert run.distribution.exact == (space.relaxation.simplices == space.decisions)
     assert run.distribution.mode().tolist() == list(run.architecture.choices)
     assert space.parse(run.architecture.text) == run.architecture
-    assert run.model()(images.select.x).shape == (16, 3)
+    assert run.model()(few_images.select.x).shape == (8, 3)
     drawn = run.distribution.sample(5, torch.Generator().manual_seed(0))
     assert len(space.decode(drawn)) == 5
     line = run.history()[0]
@@ -75,6 +50,6 @@ def test_a_search_on_every_space(tmp_path, images, kind, name):
     assert {simplex: len(probs) for simplex, probs in line["probs"].items()} == shown
     assert {"log_likelihood", "accuracy", "supernet_log_likelihood", "supernet_accuracy"} <= line["select"].keys()
     if kind is Darts:  # a report looks at belief alone, and takes longer than the search
-        page = html.unescape(write_report(run, images).read_text())
+        page = html.unescape(write_report(run, few_images).read_text())
         assert run.architecture.text in page
         assert all(option in page for option in space.relaxation.simplices[0].options)

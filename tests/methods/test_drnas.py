@@ -12,10 +12,7 @@ from polyarch.methods import Drnas
 from polyarch.methods.bilevel import open_logits
 from polyarch.methods.drnas import concentration
 from polyarch.spaces import ModuleSpace
-from polyarch.testing import check_method
 from polyarch.training.dry_run import prepare, standardised
-
-CELLS = pa.spaces.NasBench201(channels=2, cells=1)
 
 
 class Ragged(nn.Module):
@@ -38,13 +35,6 @@ BETA = torch.tensor([[0.7, -0.4, 0.2], [1.5, -1.0, 0.0]], dtype=torch.float64)
 def vectors(tmp_path_factory):
     path, random = tmp_path_factory.mktemp("vectors") / "vectors.npz", np.random.default_rng(0)
     np.savez(path, x=random.normal(size=(40, 3)).astype(np.float32), y=np.arange(40) % 3)
-    return pa.data.load(path, select=0.4, test=0)
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory):
-    path, random = tmp_path_factory.mktemp("images") / "images.npz", np.random.default_rng(0)
-    np.savez(path, x=random.integers(0, 256, (40, 1, 6, 6), np.uint8), y=np.arange(40) % 3)
     return pa.data.load(path, select=0.4, test=0)
 
 
@@ -113,7 +103,3 @@ def test_belief_is_the_dirichlet(vectors):
     found = method.distribution(RAGGED, {"beta": BETA.unsqueeze(0)})
     assert torch.allclose(found.probs()["first"], torch.tensor([[1.7, np.exp(-0.4)]]).double() / (1.7 + np.exp(-0.4)))
     assert found.mode().tolist() == [[0, 0]]
-
-
-def test_contract(tmp_path, images):
-    check_method(Drnas(epochs=2, batch_size=8), CELLS, images, tmp_path, ranks=False)

@@ -1,12 +1,12 @@
-"""Every method of the catalogue on every space that it takes: the contract of one run in one process, in miniature.
+"""Every method, on every space that it takes, in miniature: what `polyarch.testing.check_method` asks, case by case.
 
-Repeats and ranks are left out: the tests of each method check them on NAS-Bench-201, those of each space check repeats
-of its supernet.
+Of the methods of the catalogue each runs on a module of one's own, and one of every kind on the published spaces too;
+the others there are slow. Then what a catalogue does not have: other settings, and methods with spaces of their own.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -15,13 +15,24 @@ import polyarch as pa
 from polyarch import PolyarchError
 from polyarch.callbacks import Callback
 from polyarch.catalogue import METHODS, find
-from polyarch.methods import SemiSupervised
+from polyarch.core import Method
+from polyarch.methods import (
+    Balenas,
+    FixedDepth,
+    OneShot,
+    Parsec,
+    SemiSupervised,
+    Standalone,
+    StochasticArchitectures,
+    VariationalDepth,
+)
 from polyarch.runs import search as searching
 from polyarch.runs.run import read_history
 from polyarch.runs.search import resume
 from polyarch.settings import make, settings_of, updated
 from polyarch.spaces import ModuleSpace
-from polyarch.testing.methods import check_capture, check_groups, run_plain
+from polyarch.testing.methods import check_capture, check_groups, check_ranks, check_repeats, run_plain
+from polyarch.testing.toy import EnumeratedElbo, Lines, toy_task
 from polyarch.training import checkpoints
 
 
@@ -39,22 +50,41 @@ class Own(nn.Module):
         return self.head(self.block(x).mean((-1, -2)))
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# The catalogue.
+
 SPACES = {
+    "module": ModuleSpace(Own),
     "nasbench201": pa.spaces.NasBench201(channels=2, cells=1),
     "nasbench1shot1-1": pa.spaces.NasBench1Shot1(sub_space=1, channels=2, cells=1),
     "nasbench1shot1-2": pa.spaces.NasBench1Shot1(sub_space=2, channels=2, cells=1),
     "nasbench1shot1-3": pa.spaces.NasBench1Shot1(sub_space=3, channels=2, cells=1),
     "darts": pa.spaces.Darts(channels=2, layers=1, operations="none,skip_connect,dil_conv_3x3"),  # a reduction cell
-    "module": ModuleSpace(Own),
 }
 EVERYWHERE = (
     "darts", "darts-second", "gdas", "drnas", "balenas", "parsec", "sotl-darts", "sovl-darts", "sotl-drnas"
 )  # fmt: skip
+OF_EVERY_KIND = ("darts", "parsec", "stochastic-architectures")
+"""One that mixes operations, one that runs an architecture at a time, one that runs as many as there are examples."""
+QUICK = {
+    *((name, at) for name in OF_EVERY_KIND for at in ("nasbench201", "nasbench1shot1-1", "darts")),
+    ("fairnas", "nasbench201"),
+    ("pdarts", "darts"),
+}
+"""Beside every method on the module; all others are slow."""
 SMALL = {"epochs": 2, "batch_size": 6, "samples": 2, "objective.steps": 2, "arch.lr": 0.1}
 AT_MOST = {"paths": 2, "inner_steps": 2}
-STAGES = {"plan.stages": ((1, 3, 0.1), (3, 3, 0.4)), "warmup_epochs": 1}
+STAGES = {"plan.stages": ((1, 3, 0.1), (2, 3, 0.4)), "warmup_epochs": 1}
 STILL = {"epochs": 1, "batch_size": 12, "warmup_epochs": 0, "arch.lr": 0.0, "arch.update": "printed"}
 """Belief stays where it starts; BaLeNAS's usual update moves sigma at any rate."""
+
+
+@dataclass(frozen=True)
+class Case:
+    method: Method
+    space: Any
+    task: str = "images"
+    slow: bool = False
 
 
 def having(method, settings):
@@ -86,8 +116,8 @@ def takes(method, space):
     return True
 
 
-CASES = {
-    (name, at): (method, space)
+CATALOGUE = {
+    f"{name}-on-{at}": Case(method, space, slow=at != "module" and (name, at) not in QUICK)
     for name, method in methods().items()
     for at, space in SPACES.items()
     if takes(method, space)
@@ -95,36 +125,118 @@ CASES = {
 
 
 def test_methods_that_run_everywhere():
-    assert {(name, at) for name in EVERYWHERE for at in SPACES} <= CASES.keys()
+    assert {f"{name}-on-{at}" for name in EVERYWHERE for at in SPACES} <= CATALOGUE.keys()
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda names: "-on-".join(names))
-def case(request):
-    return CASES[request.param]
+# ---------------------------------------------------------------------------------------------------------------------
+# Beside it.
+
+SHORT = {"epochs": 2, "batch_size": 6}
+DEPTH = pa.spaces.ResidualDepth(max_depth=3, width=6)
+CELL = "|nor_conv_3x3~0|+|nor_conv_3x3~0|avg_pool_3x3~1|+|skip_connect~0|nor_conv_1x1~1|none~2|"
+LAYERS = pa.spaces.Darts(channels=2, layers=3, operations="none,skip_connect,dil_conv_3x3")
+GENOTYPE = str(LAYERS.architecture([1, 0, 2, 1] * 4))
+RECIPE = {"augment": {"crop": 1, "flip": True, "cutout": 3}, "weights": {"grad_clip": 5.0, "nesterov": True}}
+WIRINGS = {
+    "any": {},
+    "listed": {"listed": 3},
+    "own": {"listed": 3, "own_affine": True, "own_aggregation": True},
+    "dropout": {"wirings": "residual", "dropout": 0.2},
+    "one-own": {"wirings": "residual", "own_affine": True},
+}
+
+
+def wiring(name):
+    return pa.spaces.Wiring(stages=2, nodes=3, channels=2, **WIRINGS[name])
+
+
+def changed():
+    return {"augment": {"crop": 1}}
+
+
+OTHERS = {
+    "ldn": Case(VariationalDepth(epochs=3, batch_size=20), DEPTH, "spirals"),
+    "ldn-em": Case(VariationalDepth(epochs=3, batch_size=20, update="em"), DEPTH, "spirals"),
+    "ldn-on-images": Case(VariationalDepth(**SHORT, weights={"lr": 0.01}), replace(DEPTH, max_depth=2)),
+    "fixed-depth": Case(FixedDepth(depth=2, epochs=3, batch_size=20), DEPTH, "spirals"),
+    "toy": Case(EnumeratedElbo(epochs=3, batch_size=10, noise=0.1), Lines(), "line"),
+    "parsec-on-lines": Case(Parsec(epochs=2, batch_size=8, samples=3), Lines(), "line"),
+    "parsec-dense": Case(Parsec(**SHORT, samples=2, form="dense"), SPACES["module"]),
+    "balenas-second": Case(Balenas(**SHORT, objective={"order": "second"}), SPACES["module"]),
+    "one-shot-dense": Case(OneShot(**SHORT, form="dense"), SPACES["module"]),
+    "multipath-to-a-part": Case(
+        OneShot(**SHORT, paths=2, inner_steps=2, proximal=10.0, outer_lr=0.5), SPACES["module"]
+    ),
+    "standalone-cell": Case(Standalone(**SHORT, **RECIPE, architecture=CELL), SPACES["nasbench201"]),
+    "standalone-genotype": Case(
+        Standalone(**SHORT, **changed(), architecture=GENOTYPE, auxiliary=0.4, drop_path=0.3), LAYERS, "larger"
+    ),
+    "semi-supervised": Case(SemiSupervised(**SHORT, **changed()), wiring("listed"), "larger"),
+    "semi-supervised-any": Case(SemiSupervised(**SHORT, **changed()), wiring("any"), "larger", slow=True),
+    "labels-alone": Case(SemiSupervised(**SHORT, consistency=0.0), wiring("listed"), "larger"),
+    **{
+        f"{name}-per-{per}": Case(
+            StochasticArchitectures(**SHORT, per=per),
+            wiring(name),
+            "larger",
+            slow=(name, per) not in {("any", "instance"), ("own", "instance"), ("own", "batch"), ("dropout", "batch")},
+        )
+        for name in WIRINGS
+        for per in ("instance", "batch")
+    },
+}
+CASES = {**CATALOGUE, **OTHERS}
 
 
 @pytest.fixture(scope="module")
-def task(case):
-    """12 training examples, of which a semi-supervised method knows the labels of 6."""
-    random, labels = np.random.default_rng(0), 6 if isinstance(case[0], SemiSupervised) else 0
-    images, classes = random.integers(0, 256, (20, 1, 4, 4), np.uint8), np.arange(20) % 3
-    return pa.data.load((images, classes), select=0.4, test=0, labels=labels)
+def tasks(few_images, images, spirals, tmp_path_factory):
+    toy_task(line := tmp_path_factory.mktemp("line"))
+    kept = {"kind": "regression", "select": 0.4, "test": 0}
+    return {"images": few_images, "larger": images, "spirals": spirals, "line": pa.data.load(line / "line.npz", **kept)}
+
+
+def task_of(case, tasks):
+    """Of few labels where the method is for that."""
+    return tasks[case.task].resplit(labels=6) if isinstance(case.method, SemiSupervised) else tasks[case.task]
+
+
+def marked(cases):
+    return [pytest.param(name, marks=[pytest.mark.slow] if cases[name].slow else []) for name in cases]
+
+
+@pytest.fixture(scope="module", params=marked(CASES))
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def case(name):
+    return CASES[name]
+
+
+@pytest.fixture(scope="module")
+def task(case, tasks):
+    return task_of(case, tasks)
 
 
 @pytest.fixture(scope="module")
 def folder(case, task, tmp_path_factory):
     """Where the case has run."""
     folder = tmp_path_factory.mktemp("runs")
-    run_plain(*case, task, folder)
+    run_plain(case.method, case.space, task, folder)
     return folder
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# The contract.
+
+
 def test_groups(case, task):
-    check_groups(*case, task)
+    check_groups(case.method, case.space, task)
 
 
 def test_capture(case, task):
-    check_capture(*case, task)
+    check_capture(case.method, case.space, task)
 
 
 def test_resume(folder, task, monkeypatch):
@@ -143,6 +255,10 @@ def test_resume(folder, task, monkeypatch):
     assert [name for name, value in plain.items() if not torch.equal(value, resumed[name])] == []
 
 
+def test_repeats(case, folder, task):
+    check_repeats(case.method, case.space, task, folder)
+
+
 class FirstBelief(Callback):
     """Keeps the probabilities of the first evaluation, and interrupts: what follows takes longer than the search."""
 
@@ -151,17 +267,16 @@ class FirstBelief(Callback):
         raise KeyboardInterrupt
 
 
-def test_belief_from(case, folder, task):
+def test_belief_from(name, case, folder, task):
     """Belief that stands still shows where it began, to the last bit."""
-    method, space = case
-    out, source = folder / "again", folder / "plain"
-    began = FirstBelief()
-    told = {"seed": 2, "callbacks": [began]}
-    told |= {"start": pa.Start(belief_from=source), "compute": pa.Compute("cpu")}
+    if name not in CATALOGUE:
+        pytest.skip("of the same methods on other spaces")
+    out, source, began = folder / "again", folder / "plain", FirstBelief()
+    told = {"seed": 2, "callbacks": [began], "start": pa.Start(belief_from=source), "compute": pa.Compute("cpu")}
     with pytest.raises(KeyboardInterrupt):
-        pa.search(space, task, having(method, STILL), out=out, **told)
+        pa.search(case.space, task, having(case.method, STILL), out=out, **told)
     first, *_, last = read_history(source)
-    learns = "arch.lr" in settings_of(type(method))  # some methods only train the weights that all share
+    learns = "arch.lr" in settings_of(type(case.method))  # some methods only train the weights that all share
     assert (first["probs"] != last["probs"]) == learns, "belief must move where it is learnt"
     assert began.probs == last["probs"]
 
@@ -172,3 +287,41 @@ def newest(folder):
 
 def timeless(folder):
     return [{name: value for name, value in line.items() if name != "seconds"} for line in read_history(folder)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ranks: all in one start of two processes, which takes longer than the searches.
+
+RANKS = (
+    "toy",
+    "ldn",
+    "darts-on-nasbench1shot1-1",
+    "sovl-darts-on-nasbench1shot1-1",
+    "parsec-on-lines",
+    "standalone-cell",
+    "standalone-genotype",
+    "semi-supervised",
+    "own-per-batch",
+    "pdarts-on-darts",
+)
+"""Whatever is shared among ranks in a way of its own: examples, images changed at random, places left out, draws for
+every example, roll-outs, stages."""
+MORE = (
+    "ldn-em",
+    "ldn-on-images",
+    "darts-second-on-nasbench1shot1-1",
+    "sotl-drnas-on-nasbench1shot1-1",
+    "balenas-on-nasbench201",
+    "parsec-on-nasbench201",
+    "fairnas-on-nasbench201",
+    "multipath-metaprox-on-nasbench1shot1-1",
+    "any-per-instance",
+)
+
+
+@pytest.mark.parametrize("names", [RANKS, pytest.param(MORE, marks=pytest.mark.slow)], ids=["kinds", "more"])
+def test_ranks(names, tasks, tmp_path):
+    for name in names:
+        case = CASES[name]
+        run_plain(case.method, case.space, task_of(case, tasks), tmp_path / name)
+    check_ranks(*(tmp_path / name for name in names))

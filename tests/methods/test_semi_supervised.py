@@ -16,7 +16,6 @@ from polyarch.methods import SemiSupervised, StochasticArchitectures
 from polyarch.runs.run import WEIGHTS, read_history
 from polyarch.spaces import PerExample, Wiring
 from polyarch.streams import Streams
-from polyarch.testing import check_method
 from polyarch.testing.toy import Lines
 from polyarch.training import checkpoints
 from polyarch.training.dry_run import prepare, standardised
@@ -187,15 +186,6 @@ def test_half_of_a_batch_is_labelled_unless_there_are_too_few(images):
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Whole runs.
-
-
-@pytest.mark.parametrize(("space", "ranks"), [(LISTED, True), (Wiring(**SMALL), False)])
-def test_contract(tmp_path, images, space, ranks):
-    check_method(SemiSupervised(**QUICK, augment={"crop": 1}), space, images, tmp_path, ranks=ranks)
-
-
-def test_contract_from_labels_alone(tmp_path, images):
-    check_method(SemiSupervised(**QUICK, consistency=0.0), LISTED, images, tmp_path, ranks=False)
 
 
 def kept(folder):

@@ -17,7 +17,6 @@ from polyarch.runs.search import resume
 from polyarch.spaces.choice import DropPath
 from polyarch.spaces.darts import Darts
 from polyarch.streams import Streams
-from polyarch.testing import check_method
 from polyarch.testing.callbacks import InterruptAfter
 from polyarch.training import checkpoints
 from polyarch.training.dry_run import prepare, standardised
@@ -60,34 +59,6 @@ def loop_of(method, space, task, dtype=torch.float32):
 
 def extracted(problem):
     return problem.supernet.extract(problem.space.architecture([0] * len(problem.space.decisions)))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The contract.
-
-
-def test_contract_on_cells(tmp_path, images):
-    method = Standalone(
-        architecture=CELL,
-        epochs=2,
-        batch_size=8,
-        augment={"crop": 1, "flip": True, "cutout": 3},
-        weights={"grad_clip": 5.0, "nesterov": True},
-    )
-    check_method(method, CELLS, images, tmp_path)
-
-
-def test_contract_on_darts(tmp_path, images):
-    method = Standalone(
-        architecture=GENOTYPE,
-        epochs=2,
-        batch_size=12,
-        augment={"flip": True},
-        auxiliary=0.4,
-        drop_path=0.3,
-        stopping={"split": "never"},
-    )
-    check_method(method, DARTS, images, tmp_path, ranks=False)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

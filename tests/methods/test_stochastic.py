@@ -1,41 +1,15 @@
-"""Networks with stochastic architectures: what is drawn, batch-wise against instance-wise, whole trainings."""
+"""Networks with stochastic architectures: what is drawn, batch-wise against instance-wise."""
 
-import numpy as np
 import pytest
 import torch
 
-import polyarch as pa
 from polyarch.core import Batch
 from polyarch.methods import StochasticArchitectures
 from polyarch.spaces import Dense, PerExample, Wiring
-from polyarch.testing import check_method
 from polyarch.training.dry_run import prepare, standardised
 
 SMALL = {"stages": 2, "nodes": 3, "channels": 2}
 QUICK = {"epochs": 2, "batch_size": 8}
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory):
-    path, random = tmp_path_factory.mktemp("images") / "images.npz", np.random.default_rng(0)
-    np.savez(path, x=random.integers(0, 256, (40, 1, 6, 6), np.uint8), y=np.arange(40) % 3)
-    return pa.data.load(path, select=0.4, test=0)
-
-
-@pytest.mark.parametrize("per", ["instance", "batch"])
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"listed": 3},
-        {"listed": 3, "own_affine": True, "own_aggregation": True},
-        {"wirings": "residual", "dropout": 0.2},
-        {"wirings": "residual", "own_affine": True},
-    ],
-    ids=["all", "list", "own", "dropout", "one with its own"],
-)
-def test_contract(tmp_path, images, per, settings):
-    check_method(StochasticArchitectures(per=per, **QUICK), Wiring(**SMALL, **settings), images, tmp_path, ranks=False)
 
 
 def test_with_one_architecture_both_are_the_same(images):

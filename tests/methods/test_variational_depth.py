@@ -18,15 +18,10 @@ from polyarch.methods.variational_depth import (
     total_log_likelihood,
 )
 from polyarch.streams import Streams
-from polyarch.testing import check_distribution, check_method
+from polyarch.testing import check_distribution
 from polyarch.training.dry_run import prepare, standardised
 
 SPACE = pa.spaces.ResidualDepth(max_depth=6, width=8)
-
-
-@pytest.fixture(scope="module")
-def spirals():
-    return pa.data.load("spirals", points=60, test_points=40)
 
 
 def some_belief(seed):
@@ -153,23 +148,6 @@ def test_the_exponential_prior_has_the_papers_numbers():
 )
 def test_priors_are_distributions(belief):
     check_distribution(belief)
-
-
-@pytest.mark.parametrize("update", ["sgd", "em"])
-def test_contract_on_vectors(tmp_path, spirals, update):
-    check_method(
-        VariationalDepth(update=update, epochs=3, batch_size=20), SPACE, spirals, tmp_path, ranks=update == "sgd"
-    )
-
-
-def test_contract_on_images(tmp_path):
-    task = pa.data.load("digits", test=0.5, select=0.2)
-    space = pa.spaces.ResidualDepth(max_depth=2, width=8)
-    check_method(VariationalDepth(epochs=2, batch_size=64, weights={"lr": 0.01}), space, task, tmp_path)
-
-
-def test_contract_of_fixed_depth(tmp_path, spirals):
-    check_method(FixedDepth(depth=3, epochs=3, batch_size=20), SPACE, spirals, tmp_path, ranks=False)
 
 
 def test_fixed_depth_is_variational_depth_with_all_mass_on_one_depth(tmp_path, spirals):

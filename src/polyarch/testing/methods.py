@@ -43,7 +43,7 @@ def check_method(method: Method, space: Space, task: Task, folder: Path, *, rank
     check_resume(task, folder)
     check_repeats(method, space, task, folder)
     if ranks:
-        check_ranks(method, space, task, folder)
+        check_ranks(folder)
 
 
 def check_groups(method: Method, space: Space, task: Task) -> None:
@@ -97,18 +97,20 @@ def check_repeats(method: Method, space: Space, task: Task, folder: Path) -> Non
     _assert_alike(_timeless(folder / "plain"), _timeless(own), "a batched repeat reports")
 
 
-def check_ranks(method: Method, space: Space, task: Task, folder: Path) -> None:
-    """Two ranks must compute what one does, to tolerance."""
+def check_ranks(*folders: Path) -> None:
+    """Two ranks must compute, to tolerance, what one did where `run_plain` has run; all in one start of processes."""
     command = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-        "-m", "polyarch.testing.ranks", str(folder / "plain"), str(folder / "ranks"),
+        "-m", "polyarch.testing.ranks", *map(str, folders),
     ]  # fmt: skip
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"two ranks failed: {done.stderr[-2000:]}"
-    _assert_close(_weights(folder / "plain"), _weights(folder / "ranks"), "two ranks")
-    said = "two ranks report, unless they reduce over examples with distributed.mean,"
-    _assert_alike(_timeless(folder / "plain"), _timeless(folder / "ranks"), said)
+    for folder in folders:
+        plain, ranks = folder / "plain", folder / "ranks"
+        _assert_close(_weights(plain), _weights(ranks), f"{folder.name}: two ranks")
+        said = f"{folder.name}: two ranks report, unless they reduce over examples with distributed.mean,"
+        _assert_alike(_timeless(plain), _timeless(ranks), said)
 
 
 def _weights(folder: Path) -> dict[str, Tensor]:

@@ -1,8 +1,9 @@
-"""Repeats a run on several ranks: `torchrun --standalone --nproc-per-node 2 -m polyarch.testing.ranks RUN OUT`."""
+"""Repeats runs on several ranks: `torchrun --standalone --nproc-per-node 2 -m polyarch.testing.ranks FOLDER...`."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import torch.distributed as dist
 
@@ -11,19 +12,20 @@ from polyarch.runs.run import Run
 from polyarch.runs.search import search
 
 
-def main(folder: str, out: str) -> None:
-    """Runs the search that made the run in `folder` again, into `out`."""
+def main(*folders: str) -> None:
+    """Runs the search that made the run in `FOLDER/plain` again, into `FOLDER/ranks`, for every folder."""
     dist.init_process_group("gloo")
-    run = Run(folder)
-    config = run.config
-    search(
-        config.make_space(),
-        run.task(),
-        config.make_method(),
-        out=out,
-        seed=config.seed,
-        compute=Compute("cpu"),
-    )
+    for folder in map(Path, folders):
+        run = Run(folder / "plain")
+        config = run.config
+        search(
+            config.make_space(),
+            run.task(),
+            config.make_method(),
+            out=folder / "ranks",
+            seed=config.seed,
+            compute=Compute("cpu"),
+        )
     dist.destroy_process_group()
 
 
