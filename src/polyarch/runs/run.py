@@ -155,7 +155,7 @@ class Run:
 
         Args:
             architecture: for nested spaces such as depth, where members share one pass: cut there instead of at the
-                selected architecture (LDN Eq. 3); the deepest architecture cuts nothing.
+                selected architecture (Antorán et al. 2020, Eq. 3); the deepest architecture cuts nothing.
             members: for other spaces: how many; all architectures where there are no more, else so many draws. By
                 default 20, or all where there are fewer.
             seed: of the draws; by default the run's.
