@@ -212,10 +212,16 @@ def test_numbers_to_predict(page):
 
 def test_a_nested_space_of_ones_own_has_the_report_of_depth_in_its_own_words(tmp_path):
     space, task = Widths(), pa.data.load("spirals", points=100, test_points=60)
-    search = {"method": pa.methods.VariationalDepth(epochs=2), "select": "expectation", "device": "cpu"}
+    search = {"method": pa.methods.VariationalDepth(epochs=2), "select": "expectation", "compute": pa.Compute("cpu")}
     run = pa.search(space, task, out=tmp_path / "run", **search)
     fixed = [
-        pa.search(space, task, pa.methods.Standalone(architecture=f"width={k}", epochs=1), out=tmp_path / f"{k}")
+        pa.search(
+            space,
+            task,
+            pa.methods.Standalone(architecture=f"width={k}", epochs=1),
+            out=tmp_path / f"{k}",
+            compute=search["compute"],
+        )
         for k in (16, 2)
     ]
     [option] = run.architecture.choices

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from polyarch.architecture import Architecture, Decision
-from polyarch.spaces.base import Space
+
+if TYPE_CHECKING:
+    from polyarch.spaces.base import Space
 
 
 @dataclass(frozen=True)
