@@ -23,11 +23,12 @@ def test_every_name_makes_its_thing_and_every_setting_is_explained(kind, name):
 def test_presets_are_the_papers():
     cls, preset = catalogue.find("method", "variational-depth-images")
     method = make(cls, preset)
-    assert (method.batch_size, method.rate, method.momentum) == (512, 0.1, 0.5)
-    assert (method.patience, method.drop_after) == (30, 30)
-    assert [round(method.rates(epoch)["weights"], 4) for epoch in (0, 29, 30, 99)] == [0.1, 0.1, 0.01, 0.01]
+    assert (method.batch_size, method.weights.lr, method.weights.momentum) == (512, 0.1, 0.5)
+    assert (method.stopping.patience, method.weights.schedule.milestones) == (30, (30,))
+    assert [round(method.schedule(epoch)["weights.lr"], 4) for epoch in (0, 29, 30, 99)] == [0.1, 0.1, 0.01, 0.01]
     spirals = make(*catalogue.find("method", "variational-depth-spirals"))
-    assert (spirals.patience, spirals.epochs, spirals.stop, spirals.drop_after) == (500, 8000, "train", 0)
+    assert (spirals.stopping.patience, spirals.epochs, spirals.stopping.split) == (500, 8000, "train")
+    assert spirals.weights.schedule.kind == "constant"
 
 
 def test_own_classes_by_package_and_name():

@@ -10,7 +10,7 @@ from polyarch.runs.search import resume
 from polyarch.testing.callbacks import InterruptAfter
 
 SMALL, WIDER = (pa.spaces.NasBench201(channels=c, cells=1) for c in (2, 3))
-STILL = {"epochs": 1, "batch_size": 8, "belief_rate": 0.0}  # belief stays where it starts
+STILL = {"epochs": 1, "batch_size": 8, "arch": {"lr": 0.0}}  # belief stays where it starts
 
 
 @pytest.fixture(scope="module")
