@@ -10,9 +10,8 @@ import pytest
 import torch
 
 import polyarch as pa
-from polyarch import PolyarchError
+from polyarch import PolyarchError, files
 from polyarch.files import locked, read_json, write_json, write_whole
-from polyarch.runs import files
 from polyarch.runs.config import Config
 from polyarch.training import checkpoints
 

@@ -302,8 +302,8 @@ def test_a_limit_on_the_size_of_files(tmp_path, finished, size):
 
 def test_a_search_that_diverges_at_once(tmp_path):
     out = tmp_path / "run"
-    says = ("training diverged", "after epoch 1", "with rate=1e+20", "in another --out", "--set rate=0.1")
-    refused("search", *TINY, "--set", "rate=1e20", "--out", out, says=says)
+    says = ("training diverged", "after epoch 1", "with weights.lr=1e+20", "in another --out", "--set weights.lr=0.1")
+    refused("search", *TINY, "--set", "weights.lr=1e20", "--out", out, says=says)
     assert (out / "config.json").exists()
     refused("search", "--resume", "--out", out, says="training diverged")
 
@@ -327,7 +327,7 @@ def test_a_search_that_diverges_later_keeps_what_it_measured(tmp_path, monkeypat
     out = tmp_path / "run"
     said = cli("search", *toy, "--data", tmp_path / "line.npz", "--set", "select=0", "--out", out)
     assert said.code == 2
-    says = ("training diverged", "after epoch 3", "rate=0.05", str(out / "metrics.jsonl"), "--set rate=0.005")
+    says = ("training diverged", "after epoch 3", "weights.lr=0.05", str(out / "metrics.jsonl"), "--set weights.lr=0.005")
     check_one_line(said.err.splitlines(keepends=True)[-1], says)
     assert [line["epoch"] for line in read_history(out)] == [1, 2]
     assert (out / "config.json").exists()

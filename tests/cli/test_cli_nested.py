@@ -7,7 +7,7 @@ from commandline import cli, refused
 
 import polyarch as pa
 
-SHORT = ("--method", "variational-depth", "--set", "epochs=3", "--set", "rate=0.01", "--device", "cpu")
+SHORT = ("--method", "variational-depth", "--set", "epochs=3", "--set", "weights.lr=0.01", "--device", "cpu")
 FOURIER = ("--space", "fourier", "--data", "fourier", "--set", "max_degree=3", *SHORT)
 
 

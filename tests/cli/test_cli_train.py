@@ -108,7 +108,7 @@ def test_another_architecture_other_data_several_seeds(tmp_path, searched):
 def test_inherited_weights(tmp_path, searched):
     """So small a rate changes nothing that a float can hold, but for the statistics of batch norm."""
     out = tmp_path / "run"
-    still = ("--set", "epochs=1", "--set", "rate=1e-30", "--set", "weight_decay=0")
+    still = ("--set", "epochs=1", "--set", "weights.lr=1e-30", "--set", "weight_decay=0")
     assert cli("train", searched, "--inherit", *still, "--out", out).code == 0
     source, run = open_run(searched), open_run(out)
     assert run.config.weights_from == str(searched)
@@ -124,7 +124,7 @@ def test_inherited_weights(tmp_path, searched):
 
 def test_a_trained_network_is_trained_further(tmp_path, trained):
     out = tmp_path / "run"
-    assert cli("train", trained, "--inherit", "--set", "epochs=1", "--set", "rate=1e-30", "--out", out).code == 0
+    assert cli("train", trained, "--inherit", "--set", "epochs=1", "--set", "weights.lr=1e-30", "--out", out).code == 0
     assert settings(out)["network"] == "evaluation"
     before, after = (r.model()[1].head.weight for r in (open_run(trained), open_run(out)))
     assert torch.equal(before, after)
@@ -225,7 +225,7 @@ def out(tmp_path):
         ((*SMALL, "--arch", CELL, "--set", "network=search"), "write space.network or method.network"),
         ((*SMALL, "--arch", CELL, "--set", "selection=best"), "unknown selection rule 'best'"),
         ((*SMALL, "--arch", CELL, "--set", "prior=unifrm"), "did you mean 'uniform'?"),
-        ((*SMALL, "--arch", CELL, "--set", "rate=0"), "rate must be positive"),
+        ((*SMALL, "--arch", CELL, "--set", "weights.lr=0"), "lr is 0.0; it must be above 0"),
         ((*SMALL, "--arch", CELL, "--data", "spirals"), "needs images"),
         ((*SMALL, "--arch", CELL, "--repeats", "0"), "repeats must be 1 or more"),
         ((*SMALL, "--arch", CELL, "--seed", "-1"), "seed must be 0 or more"),
