@@ -41,17 +41,8 @@ def tests(seconds: float) -> Iterator[dict[str, Any]]:
     workers = ["-n", str(min(8, os.cpu_count() or 1))] if importlib.util.find_spec("xdist") else []
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder) / "tests.xml"
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-m",
-            "cuda",
-            *workers,
-            f"--junitxml={told}",
-            "-p",
-            "no:cacheprovider",
-        ]
+        options = ["-m", "cuda", "-v", *workers, f"--junitxml={told}", "-p", "no:cacheprovider", "-p", "no:benchmark"]
+        command = [sys.executable, "-m", "pytest", *options]
         try:
             done = subprocess.run(command, timeout=seconds, capture_output=True, text=True, check=False)
         except subprocess.TimeoutExpired as late:

@@ -327,7 +327,8 @@ def test_a_search_that_diverges_later_keeps_what_it_measured(tmp_path, monkeypat
     out = tmp_path / "run"
     said = cli("search", *toy, "--data", tmp_path / "line.npz", "--set", "select=0", "--out", out)
     assert said.code == 2
-    says = ("training diverged", "after epoch 3", "weights.lr=0.05", str(out / "metrics.jsonl"), "--set weights.lr=0.005")
+    smaller = "--set weights.lr=0.005"
+    says = ("training diverged", "after epoch 3", "weights.lr=0.05", str(out / "metrics.jsonl"), smaller)
     check_one_line(said.err.splitlines(keepends=True)[-1], says)
     assert [line["epoch"] for line in read_history(out)] == [1, 2]
     assert (out / "config.json").exists()
