@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from polyarch.architecture import Decision
-from polyarch.spaces.base import All, Hard, Space, Supernet
+from polyarch.spaces.base import Space, Supernet
+from polyarch.spaces.views import All, Sparse
 
 NAMES = ("small", "middle", "large")
 
@@ -42,14 +43,14 @@ class Sizes(Space):
 
 
 class Polynomials(Supernet):
-    views: ClassVar[frozenset[type]] = frozenset({Hard, All})
+    views: ClassVar[frozenset[type]] = frozenset({Sparse, All})
 
     def __init__(self, space, shape, repeats, largest=2):
         super().__init__()
         self.space, self.shape, self.repeats, self.largest = space, shape, repeats, largest
         self.weight = nn.Parameter(torch.zeros(repeats, shape.outputs, largest + 1))
 
-    def draw(self, generators):
+    def reset_parameters(self, generators):
         with torch.no_grad():
             self.weight.copy_(torch.stack([torch.randn(self.weight[0].shape, generator=g) for g in generators]))
 
@@ -58,7 +59,6 @@ class Polynomials(Supernet):
         every = terms.cumsum(-1).permute(0, 3, 1, 2)
         if isinstance(view, All):
             return every
-        assert isinstance(view.choices, tuple)
         return every[:, view.choices[0]]
 
     def member_state(self, architecture, repeat):

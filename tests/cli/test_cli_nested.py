@@ -17,7 +17,7 @@ def own(tmp_path_factory):
     folder, random = tmp_path_factory.mktemp("own"), np.random.default_rng(0)
     x = random.normal(size=(60, 1)).astype(np.float32)
     np.savez(folder / "d.npz", x=x, y=(x[:, 0] ** 2 > 0.5).astype(int))
-    told = ("--space", "sizes:Sizes", "--data", folder / "d.npz", "--set", "valid=0.3", *SHORT)
+    told = ("--space", "sizes:Sizes", "--data", folder / "d.npz", "--set", "select=0.3", *SHORT)
     found = cli("search", *told, "--baselines", "small,large", "--out", folder / "run", "--json").json
     return folder / "run", found, told
 
@@ -26,7 +26,7 @@ def test_a_nested_space_of_ones_own(own):
     out, found, _ = own
     assert found["selected"] == {"size": found["architecture"].removeprefix("size=")}
     assert set(found["metrics"]) == {
-        f"{split}{part}" for split in ("valid", "test") for part in ("", "_ensemble", "_unpruned")
+        f"{split}{part}" for split in ("select", "test") for part in ("", "_ensemble", "_unpruned")
     }
     assert set(found["cost"]) == {"selected", "largest"}
     assert found["cost"]["largest"]["parameters"] == 6

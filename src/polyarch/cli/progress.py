@@ -33,8 +33,8 @@ class ProgressBar(Callback):
             self._said_collapse = True
             print(
                 f"polyarch: epoch {evaluation.metrics['epoch']}: {max(seen['skip_share']):.0%} of the operations that "
-                "would be selected are skips: the search is collapsing; stop it earlier, or try objective=sotl, drnas "
-                "or parsec",
+                "would be selected are skips: the search is collapsing; stop it earlier, or try "
+                "objective.loss=sotl, drnas or parsec",
                 file=sys.stderr,
             )
 
