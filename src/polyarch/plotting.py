@@ -31,18 +31,7 @@ VARIABLES = {
 }  # fmt: skip
 """CSS variables of the page, by the colour that stands for them in a figure."""
 
-SHADES = (
-    "#2b87cb",
-    "#e5761f",
-    "#1fa184",
-    "#b8589c",
-    "#c9a227",
-    "#6a77c9",
-    "#8a8f98",
-    "#58b4d8",
-    "#a9674b",
-    "#7fae4a",
-)
+SHADES = ("#2b87cb", "#e5761f", "#1fa184", "#b8589c", "#c9a227", "#6a77c9", "#8a8f98", "#58b4d8", "#a9674b", "#7fae4a")
 """For raster maps and points of classes: middle tones that read on light and dark cards alike."""
 
 WIDTH = 9.2

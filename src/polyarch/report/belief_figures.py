@@ -33,12 +33,7 @@ class Fit:
 
 
 def posterior(
-    decision: Decision,
-    probs: Array,
-    prior: Array,
-    selected: Sequence[int],
-    rules: Mapping[str, int],
-    fit: Fit | None,
+    decision: Decision, probs: Array, prior: Array, selected: Sequence[int], rules: Mapping[str, int], fit: Fit | None
 ) -> Markup:
     """Bars of belief over the prior, what the rules select, and how well each option fits.
 

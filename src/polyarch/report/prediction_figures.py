@@ -80,15 +80,10 @@ def diagram(axes: Axes, bins: Reliability) -> None:
         sure, right = float(bins.confidence[k]), float(bins.accuracy[k])
         colour, firm = ORANGE if right < sure else BLUE, count[k] >= FEW
         axes.vlines(sure, sure, right, color=colour, linewidth=1.8 if firm else 0.8, alpha=0.6)
+        size = 4 + 8 * np.sqrt(count[k] / count.sum())
+        inside, edge = (colour, CARD) if firm else (CARD, colour)
         axes.plot(
-            sure,
-            right,
-            "o",
-            markersize=4 + 8 * np.sqrt(count[k] / count.sum()),
-            clip_on=False,
-            color=colour if firm else CARD,
-            markeredgecolor=CARD if firm else colour,
-            markeredgewidth=0.8,
+            sure, right, "o", markersize=size, clip_on=False, color=inside, markeredgecolor=edge, markeredgewidth=0.8
         )
     axes.set_ylim(0, 1)
     axes.set_yticks([0, 0.5, 1], ["0", "50 %", "100 %"])
@@ -133,11 +128,7 @@ def maps(panels: Sequence[Panel], extent: tuple[float, float, float, float], x: 
             _points(axes, x, shade)
             axes.set(xlim=extent[:2], ylim=extent[2:], xticks=[], yticks=[])
             for edge in axes.spines.values():
-                edge.set(
-                    visible=True,
-                    color=ORANGE if panel.strong else LINE,
-                    linewidth=1.6 if panel.strong else 0.8,
-                )
+                edge.set(visible=True, color=ORANGE if panel.strong else LINE, linewidth=1.6 if panel.strong else 0.8)
             title = axes.set_title(panel.title, pad=4)
             if panel.strong:
                 title.set(color=ORANGE, weight="bold")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -120,61 +121,28 @@ def _heat(axes: Axes, trajectories: Sequence[Trajectory], decision: Decision) ->
     options = mean.shape[1]
     half = (last - first) / max(columns - 1, 1) / 2 or 0.5
     peak = float(mean.max())
-    axes.imshow(
-        rgba(SHADES[0], (mean.T / peak) ** 0.8),
-        interpolation="none",
-        aspect="auto",
-        origin="lower",
-        extent=(first - half, last + half, -0.5, options - 0.5),
-    )
+    cells: dict[str, Any] = {"interpolation": "none", "aspect": "auto", "origin": "lower"}
+    extent = (first - half, last + half, -0.5, options - 0.5)
+    axes.imshow(rgba(SHADES[0], (mean.T / peak) ** 0.8), extent=extent, **cells)
+    wide = 1.3 if len(trajectories) == 1 else 0.9
     for t in trajectories:
-        points = thinned(len(t.epochs))
-        axes.plot(
-            t.epochs[points],
-            t.probs[decision.name][points].argmax(1),
-            color=ORANGE,
-            linewidth=1.3 if len(trajectories) == 1 else 0.9,
-            drawstyle="steps-mid",
-        )
-        axes.plot(
-            t.kept,
-            t.at_kept(t.probs[decision.name]).argmax(),
-            "o",
-            color=ORANGE,
-            markersize=4.5,
-            clip_on=False,
-            zorder=5,
-        )
+        points, probs = thinned(len(t.epochs)), t.probs[decision.name]
+        axes.plot(t.epochs[points], probs[points].argmax(1), color=ORANGE, linewidth=wide, drawstyle="steps-mid")
+        axes.plot(t.kept, t.at_kept(probs).argmax(), "o", color=ORANGE, markersize=4.5, clip_on=False, zorder=5)
     axes.set_ylim(-0.5, options - 0.5)
     axes.yaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.yaxis.set_major_formatter(option_names(decision))
-    title = f"q({decision.name[0]}) at each epoch, by {decision.name}" + (
-        ", mean over seeds" if len(trajectories) > 1 else ""
-    )
+    title = f"q({decision.name[0]}) at each epoch, by {decision.name}"
+    title += ", mean over seeds" if len(trajectories) > 1 else ""
     _over_epochs(axes, trajectories, title, ticks=8)
     key = axes.inset_axes((1.015, 0.52, 0.022, 0.44))
-    key.imshow(
-        rgba(SHADES[0], np.linspace(0, 1, 40)[:, None] ** 0.8),
-        interpolation="none",
-        aspect="auto",
-        origin="lower",
-        extent=(0, 1, 0, peak),
-    )
+    key.imshow(rgba(SHADES[0], np.linspace(0, 1, 40)[:, None] ** 0.8), extent=(0, 1, 0, peak), **cells)
     key.set_xticks([])
     key.yaxis.tick_right()
     key.set_yticks([0, peak], ["0", f"{peak:.2g}"])
-    for side in key.spines.values():
-        side.set_visible(False)
-    axes.annotate(
-        "most probable\n● kept epoch",
-        (1, 0.3),
-        (6, 0),
-        "axes fraction",
-        "offset points",
-        color=ORANGE,
-        va="top",
-        linespacing=1.5,
-    )
+    key.spines[:].set_visible(False)
+    place = (1, 0.3), (6, 0), "axes fraction", "offset points"
+    axes.annotate("most probable\n● kept epoch", *place, color=ORANGE, va="top", linespacing=1.5)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -259,17 +227,9 @@ def search_progress(
             column[k].tick_params(labelbottom=k == len(others))
             for x in collapses:
                 column[k].axvline(x, color=ORANGE, linewidth=0.9, linestyle=(0, (4, 2.5)), zorder=1.6)
+        on_axis: dict[str, Any] = {"transform": column[0].get_xaxis_transform(), "clip_on": False, "zorder": 4}
         for t in trajectories:
-            column[0].plot(
-                t.changes,
-                np.zeros(len(t.changes)),
-                "|",
-                transform=column[0].get_xaxis_transform(),
-                color=INK,
-                markersize=7,
-                clip_on=False,
-                zorder=4,
-            )
+            column[0].plot(t.changes, np.zeros(len(t.changes)), "|", color=INK, markersize=7, **on_axis)
         if collapses:
             _name_collapse(column[0], min(collapses))
         column[-1].set_xlabel("epoch")
