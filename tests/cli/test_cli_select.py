@@ -67,11 +67,11 @@ def test_words(folder):
     lines = said.out.splitlines()
     assert lines[0] == f"{len(found.candidates)} different networks among 30 drawn, largest parameters first:"
     assert lines[1].split() == ["parameters", "probability", "architecture"]
-    for line, judged in zip((lines[2], lines[3], lines[5]), (*found.candidates[:2], found.argmax), strict=True):
+    for line, evaluated in zip((lines[2], lines[3], lines[5]), (*found.candidates[:2], found.argmax), strict=True):
         score, probability, architecture = line.split()
-        assert float(score) == judged.score
-        assert float(probability) == pytest.approx(math.exp(judged.log_prob), rel=0.01)
-        assert architecture == str(judged.architecture)
+        assert float(score) == evaluated.score
+        assert float(probability) == pytest.approx(math.exp(evaluated.log_prob), rel=0.01)
+        assert architecture == str(evaluated.architecture)
     assert "most probable" in lines[4]
     assert Parameters.meaning in said.out
 

@@ -1,4 +1,4 @@
-"""What every black-box search is: questions to a judge, until the budget is spent."""
+"""What every black-box search is: one evaluation after another, until the budget is spent."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from typing import ClassVar
 
 import torch
 
+from polyarch.blackbox.evaluators import Evaluator
 from polyarch.blackbox.history import Budget, Choices, Evaluation, History, Spent
-from polyarch.blackbox.judges import Judge
+from polyarch.distributions.base import Distribution
 from polyarch.errors import PolyarchError
 from polyarch.settings import check
 from polyarch.spaces.base import Space
 
 Asking = Generator[Choices, float, None]
-"""Yields what to ask the judge next, and is sent its reward."""
+"""Yields what to evaluate next, and is sent its reward."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlackBox(ABC):
     """Looks for an architecture of large reward. A subclass is a frozen dataclass whose fields are its settings.
 
-    Every evaluation is paid, also of an architecture that was judged before: so do the authors of NAS-Bench-201, and
+    Every evaluation is paid, also of an architecture that was evaluated before: so do the authors of NAS-Bench-201, and
     a search that asks about what it could know wastes its budget. A method that keeps a record need not ask.
     """
 
@@ -35,32 +36,31 @@ class BlackBox(ABC):
         check(self)
 
     @abstractmethod
-    def ask(self, options: Sequence[int], generator: torch.Generator) -> Asking:
-        """Says what to judge, one architecture after another: `reward = yield choices`; may end or go on for ever.
+    def ask(self, space: Space, generator: torch.Generator) -> Asking:
+        """Says what to evaluate, one architecture after another: `reward = yield choices`; may end or go on for ever.
 
         Args:
-            options: how many options each decision has; not all have one.
+            space: what is searched; it has several architectures.
             generator: the only source of chance.
         """
 
-    def search(self, space: Space, judge: Judge, budget: Budget, generator: torch.Generator) -> History:
+    def search(self, space: Space, evaluator: Evaluator, budget: Budget, generator: torch.Generator) -> History:
         """Asks until the next evaluation is more than the budget pays; that one is not made.
 
         Args:
             space: what is searched.
-            judge: of this space.
+            evaluator: of architectures of this space.
             budget: in a unit that every evaluation costs some of.
             generator: the only source of chance; the same state gives the same history.
         """
-        options = [len(decision) for decision in space.decisions]
-        if max(options) == 1:
+        if max(options_of(space)) == 1:
             raise PolyarchError(f"the space {space.name!r} has one architecture; there is nothing to search")
         made: list[Evaluation] = []
-        spent, asking = Spent(), self.ask(options, generator)
+        spent, asking = Spent(), self.ask(space, generator)
         choices = next(asking)
-        while budget.pays(spent + (price := _checked(judge.price(choices), budget))):
+        while budget.pays(spent + (price := _checked(evaluator.price(choices), budget))):
             spent += price
-            made.append(Evaluation(choices, judge.reward(choices), spent))
+            made.append(Evaluation(choices, evaluator.reward(choices), spent))
             try:
                 choices = asking.send(made[-1].reward)
             except StopIteration:  # the method has nothing left to ask
@@ -77,15 +77,21 @@ def _checked(price: Spent, budget: Budget) -> Spent:
     """Raises for a price with which a search would never end."""
     if not price.counted(budget.unit) > 0:
         raise PolyarchError(
-            f"an evaluation by this judge costs {price.counted(budget.unit):g} {budget.unit}, so that a budget of "
+            f"an evaluation costs {price.counted(budget.unit):g} {budget.unit}, so that a budget of "
             f"{budget} is never spent; count in evaluations, or say what one costs"
         )
     return price
 
 
-def drawn(options: Sequence[int], generator: torch.Generator) -> Choices:
-    """An architecture, all equally probable."""
-    return tuple(_number_below(count, generator) for count in options)
+def options_of(space: Space) -> list[int]:
+    """How many options each decision has."""
+    return [len(decision) for decision in space.decisions]
+
+
+def drawn(source: Distribution, generator: torch.Generator) -> Choices:
+    """One architecture of what a space draws random ones from."""
+    [choices] = source.sample(1, generator).tolist()
+    return tuple(choices)
 
 
 def mutated(choices: Choices, options: Sequence[int], generator: torch.Generator) -> Choices:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from typing_extensions import override
 
-from polyarch.blackbox.base import Asking, BlackBox, drawn, mutated
+from polyarch.blackbox.base import Asking, BlackBox, drawn, mutated, options_of
 from polyarch.blackbox.history import Choices
 from polyarch.settings import Positive
+from polyarch.spaces.base import Space
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +30,12 @@ class RegularisedEvolution(BlackBox):
     sample: Positive = 3
     """How many are drawn for the best of them to be the parent (3 in NAS-Bench-201's comparison; 25 in Real et al.)."""
 
-    def ask(self, options: Sequence[int], generator: torch.Generator) -> Asking:
-        """See `BlackBox.ask`; goes on for ever."""
+    @override
+    def ask(self, space: Space, generator: torch.Generator) -> Asking:
+        source, options = space.random(), options_of(space)
         members: deque[tuple[float, Choices]] = deque(maxlen=self.population)  # a full one drops its oldest
         while len(members) < self.population:
-            choices = drawn(options, generator)
+            choices = drawn(source, generator)
             members.append(((yield choices), choices))
         while True:
             places = torch.randint(self.population, (self.sample,), generator=generator).tolist()

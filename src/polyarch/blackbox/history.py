@@ -22,7 +22,7 @@ class Spent:
     """What was paid, in the words in which every method counts."""
 
     evaluations: int = 0
-    """How often the judge was asked; being asked again about the same architecture counts again."""
+    """How many were made; evaluating the same architecture again counts again."""
     forward: int = 0
     """Examples passed forward."""
     backward: int = 0
@@ -67,7 +67,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One question to the judge, and its answer."""
+    """One architecture, and how good it is."""
 
     choices: Choices
     reward: float
@@ -96,11 +96,11 @@ class History:
         return self.evaluations[-1].spent
 
     def choices(self) -> Tensor:
-        """What was judged: int64 [n, decisions]."""
+        """What was evaluated: int64 [n, decisions]."""
         return torch.tensor([each.choices for each in self.evaluations])
 
     def rewards(self) -> Tensor:
-        """How it was judged: float64 [n]."""
+        """How good each was: float64 [n]."""
         return torch.tensor([each.reward for each in self.evaluations], dtype=torch.float64)
 
     def paid(self, unit: Unit) -> Tensor:

@@ -8,19 +8,21 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
+from typing_extensions import override
 
-from polyarch.blackbox.base import Asking, BlackBox, drawn, neighbours
+from polyarch.blackbox.base import Asking, BlackBox, drawn, neighbours, options_of
 from polyarch.blackbox.history import Choices
+from polyarch.spaces.base import Space
 
 Known = dict[Choices, float]
-"""Rewards of all that was judged."""
+"""Rewards of all that was evaluated."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSearch(BlackBox):
     """Moves to a better architecture that differs in one decision; where there is none, starts again at random.
 
-    It keeps a record and asks about no architecture twice. It ends early only where the whole space is known.
+    It keeps a record and asks about no architecture twice. It ends early only where all that could be drawn is known.
     """
 
     name: ClassVar[str] = "local-search"
@@ -30,11 +32,14 @@ class LocalSearch(BlackBox):
     """To the first neighbour that is better, in random order, or to the best of all neighbours. The first is ours: it
     finds its way for a few evaluations a step, where the best (steepest ascent) pays for all neighbours each time."""
 
-    def ask(self, options: Sequence[int], generator: torch.Generator) -> Asking:
-        """See `BlackBox.ask`; every climb starts at an architecture that is not known yet."""
+    @override
+    def ask(self, space: Space, generator: torch.Generator) -> Asking:
+        """Every climb starts at an architecture that is not known yet."""
         known: Known = {}
-        while len(known) < math.prod(options):
-            start = drawn(options, generator)
+        source, options, starts = space.random(), options_of(space), set[Choices]()
+        while len(known) < math.prod(options) and len(starts) < source.architectures:
+            start = drawn(source, generator)
+            starts.add(start)
             if start not in known:
                 known[start] = yield start
                 yield from self.climb(start, known, options, generator)
@@ -47,7 +52,7 @@ class LocalSearch(BlackBox):
         Args:
             start: where to begin; its reward is known.
             known: rewards so far; grows.
-            options: as for `ask`.
+            options: how many each decision has.
             generator: as for `ask`.
         """
         here, better = start, (yield from self._better(start, known, options, generator))

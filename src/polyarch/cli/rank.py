@@ -71,7 +71,7 @@ def rank(
         ),
     ] = None,
     architectures: Annotated[
-        Path | None, typer.Option("--architectures", metavar="FILE", help="Rank these instead, one a line.")
+        Path | None, typer.Option("--architectures", metavar="FILE", help="Rank these instead, one per line.")
     ] = None,
     table: Annotated[
         str | None,
@@ -247,7 +247,7 @@ def _chosen(
 
 
 def _listed(space: Space, file: Path) -> list[Architecture]:
-    """The architectures of a file, a line each; empty lines and what stands after # are left out."""
+    """The architectures of a file, one per line; empty lines and what stands after # are left out."""
     from polyarch.errors import PolyarchError
 
     found: dict[str, Architecture] = {}
@@ -261,7 +261,7 @@ def _listed(space: Space, file: Path) -> list[Architecture]:
             raise PolyarchError(f"{file}, line {number}: {error}") from None
         found.setdefault(architecture.text, architecture)
     if not found:
-        raise PolyarchError(f"{file} names no architecture; write one a line")
+        raise PolyarchError(f"{file} names no architecture; write one per line")
     return list(found.values())
 
 
@@ -284,7 +284,7 @@ def _candidates(
 
 
 def _about(given: _Given, truth: Truth, how: str, first: Candidate) -> dict[str, Any]:
-    """What judgements depend on beside architectures, scores and seed."""
+    """What evaluations depend on beside architectures, scores and seed."""
     from polyarch.runs.config import describe_space
 
     data = given.run.config.data if given.run else None

@@ -13,7 +13,7 @@ from polyarch.cli.options import Json
 
 if TYPE_CHECKING:
     from polyarch.scores.base import Score
-    from polyarch.scores.sampling import Judged, Sample
+    from polyarch.scores.sampling import Evaluated, Sample
 
 
 def select(
@@ -46,7 +46,7 @@ def select(
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many searches, from --seed on.")] = 1,
     as_json: Json = False,
 ) -> None:
-    """Draw architectures from belief, judge them by a score, and print the best; or search by --method."""
+    """Draw architectures from belief, evaluate them by a score, and print the best; or search by --method."""
     from polyarch.cli.choices import assign, find
     from polyarch.errors import PolyarchError
     from polyarch.runs.run import open_run
@@ -54,10 +54,11 @@ def select(
     from polyarch.settings import make
 
     if method:
-        from polyarch.cli.hunting import Hunt, hunt
+        from polyarch.cli.blackbox import Request
+        from polyarch.cli.blackbox import search as search_black_box
 
         asked = (method, run, by, space, table, reward, truth, seconds, share, budget, unit, seeds, seed, settings)
-        hunt(Hunt(*asked), as_json)
+        search_black_box(Request(*asked), as_json)
         return
     if run is None or by is None:
         raise PolyarchError("give the folder of a run and --by SCORE; or --method to search a space")
@@ -79,9 +80,9 @@ def select(
     print(json.dumps(said))
 
 
-def _told(judged: Judged) -> dict[str, Any]:
-    chance = {} if judged.log_prob is None else {"log_prob": judged.log_prob}
-    return {"architecture": str(judged.architecture), "score": judged.score, **chance}
+def _told(evaluated: Evaluated) -> dict[str, Any]:
+    chance = {} if evaluated.log_prob is None else {"log_prob": evaluated.log_prob}
+    return {"architecture": str(evaluated.architecture), "score": evaluated.score, **chance}
 
 
 def _show(found: Sample, score: Score, top: int) -> None:
@@ -90,13 +91,13 @@ def _show(found: Sample, score: Score, top: int) -> None:
     print(f"{len(found.candidates)} different networks among {found.drawn} drawn, {direction} {score.name} first:")
     with_chance = found.argmax.log_prob is not None
     print(f"{score.name:>14}" + ("  probability" if with_chance else "") + "  architecture")
-    for judged in found.candidates[:top]:
-        print(_line(judged))
+    for evaluated in found.candidates[:top]:
+        print(_line(evaluated))
     print("beside them the most probable architecture:")
     print(_line(found.argmax))
     print(f"\n{score.name}: {score.meaning}")
 
 
-def _line(judged: Judged) -> str:
-    chance = "" if judged.log_prob is None else f"  {math.exp(judged.log_prob):>11.3g}"
-    return f"{judged.score:>14.6g}{chance}  {judged.architecture}"
+def _line(evaluated: Evaluated) -> str:
+    chance = "" if evaluated.log_prob is None else f"  {math.exp(evaluated.log_prob):>11.3g}"
+    return f"{evaluated.score:>14.6g}{chance}  {evaluated.architecture}"

@@ -1,12 +1,14 @@
-"""Judges: what one evaluation costs, and what it says."""
+"""Evaluators: what one evaluation costs, and what it says."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from typing import final
 
 import torch
+from typing_extensions import override
 
 from polyarch.blackbox.history import Choices, Spent
 from polyarch.errors import PolyarchError
@@ -16,19 +18,20 @@ from polyarch.spaces.base import Space
 from polyarch.tables.table import Table
 
 
-class Judge(ABC):
+class Evaluator(ABC):
     """Rewards architectures. Asked twice about one, it says the same and costs the same."""
 
     @abstractmethod
     def price(self, choices: Choices) -> Spent:
-        """What judging this architecture costs; known before it is judged."""
+        """What evaluating this architecture costs; known before it is evaluated."""
 
     @abstractmethod
     def reward(self, choices: Choices) -> float:
         """How good it is; larger is better, whatever the direction of what lies behind."""
 
 
-class TableJudge(Judge):
+@final
+class TableEvaluator(Evaluator):
     """A column of a table; its time, recorded too, is paid in simulated seconds."""
 
     def __init__(self, table: Table, space: Space, reward: str, seconds: str | float = 0.0, share: float = 1.0) -> None:
@@ -62,42 +65,43 @@ class TableJudge(Judge):
         self._sign = 1.0 if column.better == "higher" else -1.0
         self._seconds, self._share = seconds, share
 
+    @override
     def price(self, choices: Choices) -> Spent:
-        """See `Judge.price`."""
         seconds = self._number(self._seconds, choices) if isinstance(self._seconds, str) else self._seconds
         return Spent(evaluations=1, seconds=seconds * self._share)
 
+    @override
     def reward(self, choices: Choices) -> float:
-        """See `Judge.reward`."""
         return self._sign * self._number(self._reward, choices)
 
     def _number(self, column: str, choices: Choices) -> float:
         return self._table.values(column, self._space, torch.tensor([choices])).item()
 
 
-class ScoreJudge(Judge):
+@final
+class ScoreEvaluator(Evaluator):
     """Any score; with SoTL, evolution is guided by training speed."""
 
     def __init__(self, score: Score, like: Candidate, forward: int = 0, backward: int = 0, seed: int = 0) -> None:
-        """Nothing is judged yet.
+        """Nothing is evaluated yet.
 
         Args:
-            score: the judge itself.
+            score: what rewards.
             like: a candidate with all that the score needs; only its architecture will be exchanged.
             forward: examples that the score passes forward for one candidate.
             backward: examples that it passes backward.
-            seed: of the score, the same for every candidate, so that all are judged on equal terms.
+            seed: of the score, the same for every candidate, so that all are compared on equal terms.
         """
         self._score, self._like, self._seed = score, like, seed
         self._sign = 1.0 if score.larger_is_better else -1.0
         self._price = Spent(evaluations=1, forward=forward, backward=backward)
 
+    @override
     def price(self, choices: Choices) -> Spent:
-        """See `Judge.price`."""
         return self._price
 
+    @override
     def reward(self, choices: Choices) -> float:
-        """See `Judge.reward`."""
         candidate = replace(self._like, architecture=self._like.space.architecture(choices))
         number = self._score([candidate], torch.Generator().manual_seed(self._seed)).item()
         if not math.isfinite(number):

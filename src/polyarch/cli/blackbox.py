@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from polyarch.blackbox import History, Judge
+    from polyarch.blackbox import Evaluator, History
     from polyarch.blackbox.history import Unit
     from polyarch.spaces.base import Space
     from polyarch.tables.table import Table
 
 
 @dataclass(frozen=True)
-class Hunt:
+class Request:
     """What a command line asks for."""
 
     method: str
@@ -35,8 +35,8 @@ class Hunt:
     settings: list[str]
 
 
-def hunt(asked: Hunt, as_json: bool) -> None:
-    """Searches once a seed, and prints what was found."""
+def search(asked: Request, as_json: bool) -> None:
+    """Searches once per seed, and prints what was found."""
     import torch
 
     from polyarch.blackbox import Budget
@@ -44,13 +44,11 @@ def hunt(asked: Hunt, as_json: bool) -> None:
     from polyarch.settings import make
 
     method, preset = find("baseline", asked.method)
-    space, judge, table, values = _judge(asked, {"method": method})
+    space, evaluator, table, values = _prepared(asked, {"method": method})
     made = make(method, {**preset, **values["method"]})
+    budget = Budget(asked.budget, cast("Unit", asked.unit))
     histories = [
-        made.search(
-            space, judge, Budget(asked.budget, cast("Unit", asked.unit)), torch.Generator().manual_seed(asked.seed + k)
-        )
-        for k in range(asked.seeds)
+        made.search(space, evaluator, budget, torch.Generator().manual_seed(asked.seed + k)) for k in range(asked.seeds)
     ]
     found = [_told(history, space, asked, table) for history in histories]
     told = {"method": asked.method, "budget": asked.budget, "unit": asked.unit, "runs": found}
@@ -60,9 +58,11 @@ def hunt(asked: Hunt, as_json: bool) -> None:
         _show(asked, found)
 
 
-def _judge(asked: Hunt, groups: dict[str, type[Any]]) -> tuple[Space, Judge, Table | None, dict[str, dict[str, Any]]]:
-    """The space, who judges, the table if there is one, and the settings of everything."""
-    from polyarch.blackbox import ScoreJudge, TableJudge
+def _prepared(
+    asked: Request, groups: dict[str, type[Any]]
+) -> tuple[Space, Evaluator, Table | None, dict[str, dict[str, Any]]]:
+    """The space, what evaluates, the table if there is one, and the settings of everything."""
+    from polyarch.blackbox import ScoreEvaluator, TableEvaluator
     from polyarch.cli.choices import assign, find
     from polyarch.errors import PolyarchError
     from polyarch.runs.run import open_run
@@ -79,18 +79,18 @@ def _judge(asked: Hunt, groups: dict[str, type[Any]]) -> tuple[Space, Judge, Tab
         values = assign({**groups, "score": cls}, asked.settings)
         run, score = open_run(asked.run), make(cls, {**preset, **values["score"]})
         [like] = candidates_of(run, [run.selected("argmax")], score.needs, Streams(asked.seed)["data"])
-        judge = ScoreJudge(score, like, score.trained_examples, score.trained_examples, asked.seed)
-        return run.space, judge, table, values
+        evaluator = ScoreEvaluator(score, like, score.trained_examples, score.trained_examples, asked.seed)
+        return run.space, evaluator, table, values
     if not (asked.space and table and asked.reward):
         raise PolyarchError("say what to search: a run and --by SCORE, or --space, --table and --reward COLUMN")
     cls, preset = find("space", asked.space)
     values = assign({**groups, "space": cls}, asked.settings)
     space = make(cls, {**preset, **values["space"]})
     seconds: str | float = float(asked.seconds) if asked.seconds.replace(".", "", 1).isdigit() else asked.seconds
-    return space, TableJudge(table, space, asked.reward, seconds, asked.share), table, values
+    return space, TableEvaluator(table, space, asked.reward, seconds, asked.share), table, values
 
 
-def _told(history: History, space: Space, asked: Hunt, table: Table | None) -> dict[str, Any]:
+def _told(history: History, space: Space, asked: Request, table: Table | None) -> dict[str, Any]:
     best = history.best
     told: dict[str, Any] = {
         "architecture": space.architecture(best.choices).text,
@@ -105,7 +105,7 @@ def _told(history: History, space: Space, asked: Hunt, table: Table | None) -> d
     return told
 
 
-def _show(asked: Hunt, found: list[dict[str, Any]]) -> None:
+def _show(asked: Request, found: list[dict[str, Any]]) -> None:
     best = max(found, key=lambda one: one["reward"])
     print(best["architecture"])
     print(f"  the best of {len(found)} searches by {asked.method}; of each:")
