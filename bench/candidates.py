@@ -1,4 +1,4 @@
-"""What judging a candidate costs: SoTL beside a validation pass, and many candidates at once beside one by one.
+"""What scoring a candidate costs: SoTL beside a validation pass, and many candidates at once beside one by one.
 
     python -m bench.candidates [--device cuda] [--candidates 8] [--channels 8] [--cells 1] [--rounds 3]
 

@@ -54,7 +54,7 @@ def main() -> None:
 
     some = torch.stack([torch.randint(len(d), (1000,)) for d in space.decisions], -1)
     first = seconds(lambda: table.values(column, space, some))
-    table.check(space)  # fills the whole index
+    table.coverage(space)  # fills the whole index
     indexed = resident_mb()
 
     choices = torch.stack([torch.randint(len(d), (queries,)) for d in space.decisions], -1)

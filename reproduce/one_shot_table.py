@@ -11,7 +11,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from polyarch.blackbox import BlackBox, Budget, History, LocalSearch, RandomSearch, RegularisedEvolution, TableJudge
+from polyarch.blackbox import BlackBox, Budget, History, LocalSearch, RandomSearch, RegularisedEvolution, TableEvaluator
 from polyarch.data.task import TaskShape
 from polyarch.distributions import Categorical
 from polyarch.plotting import BLUE, GREEN, INK, MUTED, ORANGE, WIDTH, label_ends
@@ -47,7 +47,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     """How much is run."""
     parser.add_argument("--seeds", type=int, default=100, help="of every search")
     parser.add_argument("--budget", type=float, default=20_000, help="of a search, in simulated seconds")
-    parser.add_argument("--synflow", type=int, default=1000, metavar="N", help="random cells to judge by SynFlow")
+    parser.add_argument("--synflow", type=int, default=1000, metavar="N", help="random cells to score by SynFlow")
 
 
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:
@@ -60,13 +60,13 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
         yield from by_synflow(arguments.synflow, every, counts, space, table)
     largest = every[int(counts.argmax())][None]
     yield {"kind": "chosen", "choice": "the cell with the most parameters", **truths(largest, space, table)}
-    judge = TableJudge(table, space, REWARD, TIME, SHARE)
+    evaluator = TableEvaluator(table, space, REWARD, TIME, SHARE)
     best = every[int(table.values(REWARD, space, every).argmax())][None]
     yield {"kind": "chosen", "choice": "the cell with the largest reward", **truths(best, space, table)}
     for name, method in METHODS.items():
         start = time.perf_counter()
         histories = [
-            method.search(space, judge, Budget(arguments.budget, "seconds"), torch.Generator().manual_seed(seed))
+            method.search(space, evaluator, Budget(arguments.budget, "seconds"), torch.Generator().manual_seed(seed))
             for seed in range(arguments.seeds)
         ]
         took = round(time.perf_counter() - start, 2)

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from polyarch.scores.base import Candidate, Score
 from polyarch.settings import Positive
@@ -24,7 +25,7 @@ class Sensitivity(Score):
     larger_is_better: ClassVar[bool] = True  # CHANGE
     # CHANGE: one sentence for a person.
     meaning: ClassVar[str] = "Root mean square of d(sum of outputs) / d(input) at initialisation, on random inputs."
-    # CHANGE: another sentence, on what judging one candidate takes.
+    # CHANGE: another sentence, on what scoring one candidate takes.
     cost: ClassVar[str] = "A forward and a backward pass of a few inputs, a few times."
     # CHANGE: a score that asks for data or trained weights says so: needs = frozenset({"data", "weights"}).
 
@@ -34,14 +35,14 @@ class Sensitivity(Score):
     draws: Positive = 4
     """Initialisations that are averaged."""
 
+    @override
     def __call__(self, candidates: Sequence[Candidate], generator: torch.Generator) -> Tensor:
-        """See `Score.__call__`."""
         # The same seeds for every candidate: they are compared on equal terms, and the order in which they come, or
         # which others come along, changes nothing. Draw from `generator` and from nothing else.
         seeds = torch.randint(2**62, (self.draws,), generator=generator).tolist()
-        return torch.tensor([self._judge(candidate, seeds) for candidate in candidates], dtype=torch.float64)
+        return torch.tensor([self._evaluate(candidate, seeds) for candidate in candidates], dtype=torch.float64)
 
-    def _judge(self, candidate: Candidate, seeds: Sequence[int]) -> float:
+    def _evaluate(self, candidate: Candidate, seeds: Sequence[int]) -> float:
         """CHANGE: one candidate's number; it must be finite.
 
         `candidate.fresh(generator)` is an untrained network; `candidate.cost()` has its parameters and

@@ -1,4 +1,4 @@
-"""A space small enough to enumerate, a judge whose answers are known, and ways to ask."""
+"""A space small enough to enumerate, an evaluator whose answers are known, and ways to ask."""
 
 import itertools
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from polyarch.architecture import Decision
-from polyarch.blackbox import Judge, Spent
+from polyarch.blackbox import Evaluator, Spent
 from polyarch.spaces.base import Space
 
 OPTIONS = (3, 1, 4, 2)
@@ -32,7 +32,7 @@ class Grid(Space):
         raise NotImplementedError
 
 
-class Rugged(Judge):
+class Rugged(Evaluator):
     """A random landscape with many local optima; prices differ between architectures."""
 
     def __init__(self, seed=0):

@@ -10,7 +10,7 @@ from landscapes import EVERY, OPTIONS, Grid, Rugged, asked, chance
 from polyarch.blackbox import Budget, LocalSearch, RandomSearch, RegularisedEvolution, Spent
 from polyarch.blackbox.base import drawn, mutated, neighbours
 from polyarch.errors import PolyarchError
-from polyarch.spaces.sub_spaces import Restricted
+from polyarch.spaces.sub_spaces import Listed, Restricted
 from polyarch.testing.toy import Lines
 
 METHODS = (RandomSearch(), RegularisedEvolution(population=4, sample=2), LocalSearch(), LocalSearch(move="best"))
@@ -35,9 +35,21 @@ def test_mutation_is_uniform_over_decisions_then_options():
 
 def test_draws_are_uniform():
     generator = chance()
-    counts = Counter(drawn(OPTIONS, generator) for _ in range(4800))
+    counts = Counter(drawn(Grid().random(), generator) for _ in range(4800))
     assert set(counts) == set(EVERY)
     assert sum((count - 200) ** 2 / 200 for count in counts.values()) < 49.7  # 23 degrees of freedom: 0.1 %
+
+
+@pytest.mark.parametrize("method", [RandomSearch(), LocalSearch()])
+def test_random_architectures_are_those_that_the_space_draws(method):
+    """Starts of climbs too; a local search ends when all of them are known."""
+    some = [EVERY[k] for k in (1, 5, 11)]
+    space = Listed(Grid(), [Grid().format(choices) for choices in some])
+    history = method.search(space, Rugged(), Budget(len(EVERY)), chance())
+    assert set(asked(history)) >= set(some)
+    assert asked(history)[0] in some
+    if method.name == "random-search":
+        assert set(asked(history)) == set(some)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -55,13 +67,13 @@ def test_budget_is_counted_alike(method, amount, unit, made):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_budget_of_seconds(method):
-    """Prices differ: the sum of the judge's prices is paid, and one question more would have been too much."""
-    judge = Rugged()
-    history = method.search(Grid(), judge, Budget(31, "seconds"), chance())
-    paid = list(itertools.accumulate(judge.seconds[choices] for choices in asked(history)))
+    """Prices differ: the sum of the evaluator's prices is paid, and one question more would have been too much."""
+    evaluator = Rugged()
+    history = method.search(Grid(), evaluator, Budget(31, "seconds"), chance())
+    paid = list(itertools.accumulate(evaluator.seconds[choices] for choices in asked(history)))
     assert history.paid("seconds").tolist() == pytest.approx(paid)
     assert paid[-1] == history.spent.seconds <= 31
-    longer = method.search(Grid(), judge, Budget(40, "seconds"), chance())
+    longer = method.search(Grid(), evaluator, Budget(40, "seconds"), chance())
     assert asked(longer)[: len(history)] == asked(history)
     assert longer.paid("seconds")[len(history)] > 31
 
@@ -81,9 +93,9 @@ def test_own_chance_alone(method):
 
 
 def test_running_best():
-    judge = Rugged()
-    history = RandomSearch().search(Grid(), judge, Budget(40), chance(1))
-    rewards = [judge.rewards[choices] for choices in asked(history)]
+    evaluator = Rugged()
+    history = RandomSearch().search(Grid(), evaluator, Budget(40), chance(1))
+    rewards = [evaluator.rewards[choices] for choices in asked(history)]
     assert history.rewards().tolist() == rewards
     assert len(set(rewards)) < len(rewards)  # some were drawn twice, so that ties occur
     wanted = [rewards.index(max(rewards[: k + 1])) for k in range(len(rewards))]
@@ -93,13 +105,13 @@ def test_running_best():
 
 
 def test_evaluating_again_is_paid_again():
-    judge = Rugged()
-    judge.seconds = dict.fromkeys(EVERY, 2.0)
+    evaluator = Rugged()
+    evaluator.seconds = dict.fromkeys(EVERY, 2.0)
     for method in (RandomSearch(), RegularisedEvolution(population=2, sample=1)):
-        history = method.search(Grid(), judge, Budget(200, "seconds"), chance())
+        history = method.search(Grid(), evaluator, Budget(200, "seconds"), chance())
         assert len(history) == 100 > len(EVERY)
         assert history.spent.seconds == 200
-    local = LocalSearch().search(Grid(), judge, Budget(200, "seconds"), chance())
+    local = LocalSearch().search(Grid(), evaluator, Budget(200, "seconds"), chance())
     assert sorted(asked(local)) == sorted(EVERY)  # it asks about none twice, and ends when all are known
     assert local.spent.seconds == 2 * len(EVERY)
 

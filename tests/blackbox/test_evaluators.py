@@ -1,4 +1,4 @@
-"""Judges from tables and from scores."""
+"""Evaluators from tables and from scores."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import pytest
 import torch
 from landscapes import EVERY, Grid, Rugged, chance
 
-from polyarch.blackbox import Budget, LocalSearch, RegularisedEvolution, ScoreJudge, Spent, TableJudge
+from polyarch.blackbox import Budget, LocalSearch, RegularisedEvolution, ScoreEvaluator, Spent, TableEvaluator
 from polyarch.data.task import Gaussian, Split, TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.scores import Parameters
@@ -37,33 +37,33 @@ def table():
     )
 
 
-def test_table_judge(table):
+def test_table_evaluator(table):
     rewards = Rugged()
-    judge = TableJudge(table, Grid(), "valid_acc", "train_time", share=12 / 200)
-    fixed = TableJudge(table, Grid(), "valid_loss", 5.0)
+    evaluator = TableEvaluator(table, Grid(), "valid_acc", "train_time", share=12 / 200)
+    fixed = TableEvaluator(table, Grid(), "valid_loss", 5.0)
     for choices in EVERY:
-        assert judge.reward(choices) == fixed.reward(choices) == rewards.rewards[choices]
-        assert judge.price(choices) == Spent(evaluations=1, seconds=pytest.approx(0.06 * rewards.seconds[choices]))
+        assert evaluator.reward(choices) == fixed.reward(choices) == rewards.rewards[choices]
+        assert evaluator.price(choices) == Spent(evaluations=1, seconds=pytest.approx(0.06 * rewards.seconds[choices]))
         assert fixed.price(choices) == Spent(evaluations=1, seconds=5.0)
-    history = LocalSearch().search(Grid(), judge, Budget(1.5, "seconds"), chance())
+    history = LocalSearch().search(Grid(), evaluator, Budget(1.5, "seconds"), chance())
     truth = table.values("test_acc", Grid(), history.choices())[history.incumbents()]
     assert truth.tolist() == (history.rewards().cummax(0).values / 2).tolist()
     assert len(truth) == len(history.paid("seconds"))
 
 
-def test_table_judge_refuses(table):
+def test_table_evaluator_refuses(table):
     with pytest.raises(PolyarchError, match="'test_acc' is of the test split, and nothing is chosen on test data"):
-        TableJudge(table, Grid(), "test_acc")
+        TableEvaluator(table, Grid(), "test_acc")
     with pytest.raises(PolyarchError, match=r"of the valid\+test split"):
-        TableJudge(table, Grid(), "valtest_acc")
+        TableEvaluator(table, Grid(), "valtest_acc")
     with pytest.raises(PolyarchError, match="'noise' does not say which direction is better"):
-        TableJudge(table, Grid(), "noise")
+        TableEvaluator(table, Grid(), "noise")
     with pytest.raises(PolyarchError, match="unknown column"):
-        TableJudge(table, Grid(), "valid_acc", "train_tim")
+        TableEvaluator(table, Grid(), "valid_acc", "train_tim")
     with pytest.raises(PolyarchError, match="share is -1"):
-        TableJudge(table, Grid(), "valid_acc", 1.0, share=-1)
+        TableEvaluator(table, Grid(), "valid_acc", 1.0, share=-1)
     with pytest.raises(PolyarchError, match="no row for 1 of the architectures"):
-        TableJudge(table, NasBench201(), "valid_acc", 1.0).reward((0,) * 6)
+        TableEvaluator(table, NasBench201(), "valid_acc", 1.0).reward((0,) * 6)
 
 
 def lines_candidate(slope, shift):
@@ -79,17 +79,18 @@ def lines_candidate(slope, shift):
 def test_evolution_guided_by_training_speed():
     """The line that the data lies on has nothing to learn; the search, told the sum of losses alone, ends there."""
     like = lines_candidate(1.0, 0.5)
-    judge = ScoreJudge(Sotl(steps=3, batch_size=9), like, forward=27, backward=27)
-    history = RegularisedEvolution(population=3, sample=2).search(like.space, judge, Budget(600, "backward"), chance())
+    evaluator = ScoreEvaluator(Sotl(steps=3, batch_size=9), like, forward=27, backward=27)
+    method = RegularisedEvolution(population=3, sample=2)
+    history = method.search(like.space, evaluator, Budget(600, "backward"), chance())
     assert history.spent == Spent(evaluations=22, forward=594, backward=594)
     assert str(like.space.architecture(history.best.choices)) == "slope=1.0,shift=0.5"
     least = 3 * 0.5 * math.log(2 * math.pi)  # the loss of a Gaussian without an error
     assert history.best.reward == pytest.approx(-least)  # smaller is better, so the reward is minus the score
-    assert judge.reward((0, 0)) < -least
+    assert evaluator.reward((0, 0)) < -least
     assert like.supernet.offset.item() == 0
 
 
-def test_score_judge_judges_on_equal_terms():
+def test_a_score_evaluates_on_equal_terms():
     """A score that draws: asked twice the answer is the same, and one seed holds for all."""
 
     @dataclass(frozen=True, kw_only=True)
@@ -103,12 +104,12 @@ def test_score_judge_judges_on_equal_terms():
             return torch.rand(len(candidates), generator=generator, dtype=torch.float64)
 
     like = lines_candidate(1.0, 0.0)
-    judge = ScoreJudge(Chance(), like, seed=5)
+    evaluator = ScoreEvaluator(Chance(), like, seed=5)
     wanted = torch.rand(1, generator=chance(5), dtype=torch.float64).item()
-    assert [judge.reward(choices) for choices in ((0, 0), (2, 1), (0, 0))] == [wanted] * 3
+    assert [evaluator.reward(choices) for choices in ((0, 0), (2, 1), (0, 0))] == [wanted] * 3
 
 
-def test_score_judge_needs_numbers_and_weights():
+def test_a_score_needs_numbers_and_weights():
     @dataclass(frozen=True, kw_only=True)
     class Overflow(Score):
         name: ClassVar[str] = "overflow"
@@ -121,17 +122,17 @@ def test_score_judge_needs_numbers_and_weights():
 
     like = lines_candidate(1.0, 0.0)
     with pytest.raises(PolyarchError, match=r"overflow of slope=-1.0,shift=0.0 is inf; use another score"):
-        ScoreJudge(Overflow(), like).reward((0, 0))
+        ScoreEvaluator(Overflow(), like).reward((0, 0))
     bare = Candidate(like.architecture, like.space, like.shape)
     with pytest.raises(PolyarchError, match="needs trained weights; give a run"):
-        ScoreJudge(Sotl(), bare).reward((0, 0))
+        ScoreEvaluator(Sotl(), bare).reward((0, 0))
 
 
 def test_any_space_and_score():
     """Depth by parameters: the deepest has the most; each is asked about once."""
     space = ResidualDepth(max_depth=6, width=4)
     like = Candidate(space.architecture([0]), space, TaskShape((2,), 2))
-    history = LocalSearch().search(space, ScoreJudge(Parameters(), like), Budget(50), chance())
+    history = LocalSearch().search(space, ScoreEvaluator(Parameters(), like), Budget(50), chance())
     assert history.best.choices == (6,)
     assert len(history) == 7
     network = space.build(space.architecture((6,)), like.shape)

@@ -63,7 +63,7 @@ def test_a_plateau_is_an_end():
 
 
 def test_local_search_restarts_and_finds_the_best():
-    judge = Rugged(3)
-    history = LocalSearch().search(Grid(), judge, Budget(1000), chance())
+    evaluator = Rugged(3)
+    history = LocalSearch().search(Grid(), evaluator, Budget(1000), chance())
     assert len(history) == len(EVERY) == len(set(asked(history)))
     assert history.best.reward == len(EVERY) - 1

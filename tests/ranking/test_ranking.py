@@ -1,4 +1,4 @@
-"""Rankings: judged once, kept in a folder, gone on with, and drawn."""
+"""Rankings: evaluated once, kept in a folder, gone on with, and drawn."""
 
 import json
 from collections import Counter
@@ -39,7 +39,7 @@ def candidates():
 
 @dataclass(frozen=True, kw_only=True)
 class Counted(Score):
-    """Notes whom it judged; a few architectures have no number."""
+    """Notes what it scored; a few architectures have no number."""
 
     name: ClassVar[str] = "counted"
     larger_is_better: ClassVar[bool] = False
@@ -125,7 +125,7 @@ def stop_after(count):
     return watch
 
 
-def judged(folder):
+def evaluations(folder):
     return [json.loads(line) for line in (folder / "scores.jsonl").read_text().splitlines()]
 
 
@@ -135,13 +135,13 @@ def test_what_was_killed_goes_on(candidates, tmp_path):
     Counted.asked.clear()
     with pytest.raises(Stopped):
         rank(candidates, scores, TRUTH, resamples=20, out=tmp_path / "r", watch=stop_after(4))
-    assert len(judged(tmp_path / "r")) == 4 * 6
+    assert len(evaluations(tmp_path / "r")) == 4 * 6
     file = tmp_path / "r" / "scores.jsonl"
     cut = file.read_bytes()[:-9]  # killed while writing the last line
     file.write_bytes(cut)
     found = rank(candidates, scores, TRUTH, resamples=20, out=tmp_path / "r")
     assert set(Counted.asked.values()) == {1}
-    assert len(judged(tmp_path / "r")) == 6 * 6
+    assert len(evaluations(tmp_path / "r")) == 6 * 6
     assert file.read_bytes().startswith(cut[: cut.rindex(b"\n") + 1])
     for name in whole.scores:
         np.testing.assert_array_equal(found.scores[name].values, whole.scores[name].values)
@@ -203,7 +203,7 @@ def test_what_has_no_number_comes_last(candidates, tmp_path):
     assert told["not_finite"] == sums.count(lost)
     merit = [-1000 if s == lost else -s for s in sums]
     assert told["spearman"] == pytest.approx(spearman(merit, TRUTH))
-    assert None in [line["value"] for line in judged(tmp_path / "r")]
+    assert None in [line["value"] for line in evaluations(tmp_path / "r")]
     again = rank(candidates, {"counted": Counted(without=lost)}, TRUTH, resamples=5, out=tmp_path / "r")
     assert again.summary() == found.summary()
 

@@ -64,9 +64,9 @@ def test_order_alone_matters():
     scores, truth, parameters = some(30, ties=False)
     assert standing(scores, truth, parameters) == standing(np.exp(scores * 5), truth, parameters)
     worst = scores.argmin()
-    unjudged = scores.copy()
-    unjudged[worst] = -np.inf
-    assert standing(unjudged, truth, parameters) == standing(scores, truth, parameters)
+    lost = scores.copy()
+    lost[worst] = -np.inf
+    assert standing(lost, truth, parameters) == standing(scores, truth, parameters)
 
 
 def test_sparse_kendall_takes_what_is_within_a_tenth_of_a_per_cent_for_equal():

@@ -108,13 +108,10 @@ def test_what_is_missing_is_said_and_never_guessed():
         table.look_up("acc", ["a", TEXTS[0], "b", "b", "c", "d"])
 
 
-def test_coverage_and_check():
+def test_coverage():
     whole, part = lines(acc=ACC), lines(ORDER[:2], acc=ACC[:2])
     assert whole.coverage(LINES) == Coverage(6, 6, (), 0)
-    whole.check(LINES)
     assert part.coverage(LINES) == Coverage(6, 2, (TEXTS[1], TEXTS[2], TEXTS[4]), 0)
-    with pytest.raises(PolyarchError, match=f"4 of its 6 architectures have no row, among them '{TEXTS[1]}'"):
-        part.check(LINES)
     mixed = Table("t.npz", {"arch": np.array([*TEXTS, "d0=1,d1=2"]), "acc": np.arange(7.0)})
     assert mixed.coverage(LINES) == Coverage(6, 6, (), 1)
 
@@ -124,8 +121,6 @@ def test_coverage_of_a_space_too_large_to_enumerate():
     texts = [space.format([k] * 7) for k in range(4)]
     table = Table("t.npz", {"arch": np.array([*texts, "x", texts[3].replace(",", ", ")]), "a": np.arange(6)})
     assert table.coverage(space) == Coverage(10**7, 4, (), 2)
-    with pytest.raises(PolyarchError, match="9999996 of its 10000000 architectures have no row; take"):
-        table.check(space)
 
 
 @pytest.mark.parametrize("dials", [2, 7])
@@ -134,7 +129,7 @@ def test_texts_of_another_space(dials):
     with pytest.raises(
         PolyarchError, match=r"none of its 6 rows is of the space 'dials'; the first .* unknown decision"
     ):
-        table.check(Dials(dials=dials))
+        table.coverage(Dials(dials=dials))
     spelt = Table("t.npz", {"arch": np.array([text.replace(",", ", ") for text in TEXTS]), "acc": ACC})
     with pytest.raises(PolyarchError, match=f"none of its 6 rows .* the space writes '{TEXTS[0]}'"):
         spelt.coverage(LINES)

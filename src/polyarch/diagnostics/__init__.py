@@ -6,14 +6,14 @@ from polyarch.diagnostics.batch_means import BatchMeans, Spread, spread_of_means
 from polyarch.diagnostics.ensembles import Curve, Ensembles, combine, combine_within, counts_up_to
 from polyarch.diagnostics.generalisation import Generalisation, compare_seen, unseen_wirings
 from polyarch.diagnostics.normalisation import Normalisation, compare_statistics
-from polyarch.diagnostics.running import Judgement
+from polyarch.diagnostics.running import Evaluation
 
 __all__ = [
     "BatchMeans",
     "Curve",
     "Ensembles",
+    "Evaluation",
     "Generalisation",
-    "Judgement",
     "Normalisation",
     "Spread",
     "combine",

@@ -1,4 +1,4 @@
-"""What more members bring, and how far members differ (seed 001, section 4.1 and Fig. 4).
+"""What more members bring, and how far members differ (Deng et al. 2020, section 4.1 and Fig. 4).
 
 Members that say the same gain nothing by being many: *mode collapse*. The gain of the mixture over its members shows
 it, and so do the share of inputs on which two members name different classes, and the mean of KL(p_i || p_j).
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from polyarch.diagnostics.running import check_single, evaluating, log_probs, views_of
+from polyarch.diagnostics.running import check_single, evaluation_mode, log_probs, views_of
 from polyarch.errors import PolyarchError
 from polyarch.settings import at_least
 from polyarch.spaces.base import Supernet
@@ -25,7 +25,7 @@ from polyarch.uncertainty.calibration import accuracy, ece, log_likelihood
 @final
 @dataclass(frozen=True)
 class Curve:
-    """What mixtures are worth, a number for every count of members."""
+    """What mixtures are worth, one number for every count of members."""
 
     counts: list[int]
     accuracy: list[float]
@@ -80,14 +80,14 @@ def combine_within(
         choices: [members, decisions].
         counts: as for `combine`; by default `counts_up_to` all of them.
         orders: as for `combine`.
-        batch_size: examples a pass.
+        batch_size: examples per pass.
         seed: of the orders.
     """
     check_single(supernet)
     at_least("batch_size", batch_size, 1)
     views = views_of(supernet, choices)
     batches = x.split(batch_size)
-    with evaluating(supernet):
+    with evaluation_mode(supernet):
         members = (log_probs(supernet, view, batches) for view in views)
         return combine(members, y, counts or counts_up_to(len(views)), orders=orders, seed=seed)
 
@@ -111,7 +111,7 @@ def combine(
         raise PolyarchError(f"counts {list(counts)} must rise from 1 or more to the number of members")
     generator, most = torch.Generator().manual_seed(seed), counts[-1]
     places = torch.stack([torch.arange(most), *(torch.randperm(most, generator=generator) for _ in range(orders))])
-    # Sums of the members between two counts: a member is added to one of them an order.
+    # Sums of the members between two counts: a member is added to one of them per order.
     steps = torch.bucketize(places, torch.tensor(counts), right=True)
     sums, diversity, alone = torch.empty(0), Diversity(), list[float]()
     for member in members:
@@ -133,8 +133,8 @@ def combine(
 def _curve(sums: Tensor, y: Tensor, counts: Sequence[int]) -> Curve:
     """Of log-sums of probabilities between two counts, [counts, n, classes]."""
     mixtures = sums.logcumsumexp(0) - torch.tensor(counts, dtype=sums.dtype).log()[:, None, None]
-    measures = ([measure(mixture, y) for mixture in mixtures] for measure in (accuracy, log_likelihood, ece))
-    return Curve(list(counts), *measures)
+    metrics = ([metric(mixture, y) for mixture in mixtures] for metric in (accuracy, log_likelihood, ece))
+    return Curve(list(counts), *metrics)
 
 
 def _mean(curves: Sequence[Curve]) -> Curve:

@@ -1,4 +1,4 @@
-"""Whether shared weights serve architectures that training never saw (seed 001, section 4.2, Fig. 5 and Table 1)."""
+"""Whether shared weights serve architectures that training never saw (Deng et al. 2020, section 4.2)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from polyarch.diagnostics.resampling import resampled
-from polyarch.diagnostics.running import Judgement, check_single, evaluating, judge, views_of
+from polyarch.diagnostics.running import Evaluation, check_single, evaluate, evaluation_mode, views_of
 from polyarch.errors import PolyarchError
 from polyarch.ranking.statistics import RESAMPLES, Figure, Numbers
 from polyarch.settings import at_least
@@ -24,8 +24,8 @@ from polyarch.uncertainty.detection import auroc
 class Generalisation:
     """Architectures that were trained, and others."""
 
-    seen: Judgement
-    unseen: Judgement
+    seen: Evaluation
+    unseen: Evaluation
     seen_accuracy: float
     """The mean."""
     unseen_accuracy: float
@@ -45,7 +45,7 @@ def compare_seen(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Generalisation:
-    """Judges two groups of architectures on the same examples, in evaluation mode.
+    """Evaluates two groups of architectures on the same examples, in evaluation mode.
 
     Architectures with weights of their own have none for unseen ones; the supernet refuses those.
 
@@ -55,7 +55,7 @@ def compare_seen(
         y: [n] int64, true classes.
         seen: choices [architectures, decisions].
         unseen: likewise, none of them in `seen`.
-        batch_size: examples a pass.
+        batch_size: examples per pass.
         resamples: of the architectures, for the interval.
         seed: of the resampling.
     """
@@ -66,8 +66,8 @@ def compare_seen(
     if both:
         raise PolyarchError(f"{len(both)} of the unseen architectures are seen ones too; leave them out of one group")
     batches = x.split(batch_size)
-    with evaluating(supernet):
-        ours, others = (judge(supernet, views, batches, y) for views in (known, unknown))
+    with evaluation_mode(supernet):
+        ours, others = (evaluate(supernet, views, batches, y) for views in (known, unknown))
     accuracies = np.array(ours.accuracy), np.array(others.accuracy)
     auc = resampled(_auc, *accuracies, resamples=resamples, seed=seed)
     return Generalisation(ours, others, float(accuracies[0].mean()), float(accuracies[1].mean()), auc)

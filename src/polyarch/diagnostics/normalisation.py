@@ -1,7 +1,7 @@
-"""Whether architectures are worth as much by running statistics as by those of the batch (seed 001, Figs. 2 and 3).
+"""Whether architectures are worth as much by running statistics as by those of the batch.
 
 Running statistics of batch norm are of all architectures that were trained. Where they fit none of them, evaluation
-ranks architectures otherwise than training does.
+ranks architectures otherwise than training does (Deng et al. 2020, Figs. 2 and 3).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from polyarch.diagnostics.resampling import resampled
-from polyarch.diagnostics.running import Judgement, check_single, judge, normalising, shuffled, views_of
+from polyarch.diagnostics.running import Evaluation, check_single, evaluate, normalising, shuffled, views_of
 from polyarch.errors import PolyarchError
 from polyarch.ranking.statistics import RESAMPLES, Figure, Numbers, spearman
 from polyarch.settings import at_least
@@ -26,9 +26,9 @@ from polyarch.spaces.base import Supernet
 class Normalisation:
     """The same architectures under both kinds of statistics."""
 
-    batch: Judgement
+    batch: Evaluation
     """With batch norm in training mode."""
-    running: Judgement
+    running: Evaluation
     """With batch norm in evaluation mode."""
     accuracy_correlation: Figure
     """Spearman's, between the accuracies of both; not defined where one of them is the same for all."""
@@ -45,7 +45,7 @@ def compare_statistics(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Normalisation:
-    """Judges architectures twice, on the same examples in the same batches.
+    """Evaluates architectures twice, on the same examples in the same batches.
 
     Batch norm alone changes its mode, and so also where a space's own rule is to evaluate by the batch.
 
@@ -65,9 +65,9 @@ def compare_statistics(
     views = views_of(supernet, choices)
     batches, y = shuffled(x, y, batch_size, seed)
     with normalising(supernet, "batch"):
-        batch = judge(supernet, views, batches, y)
+        batch = evaluate(supernet, views, batches, y)
     with normalising(supernet, "running"):
-        running = judge(supernet, views, batches, y)
+        running = evaluate(supernet, views, batches, y)
 
     def correlation(one: Sequence[float], other: Sequence[float]) -> Figure:
         return resampled(_spearman, np.stack([one, other], 1), resamples=resamples, seed=seed)

@@ -11,12 +11,12 @@ from polyarch.settings import at_least
 
 
 def resampled(
-    measure: Callable[..., float | None], *samples: Numbers, resamples: int = RESAMPLES, seed: int = 0
+    statistic: Callable[..., float | None], *samples: Numbers, resamples: int = RESAMPLES, seed: int = 0
 ) -> Figure:
     """A number and its interval: the percentiles of bootstrap resamples that hold 95 % of them.
 
     Args:
-        measure: of as many samples; None where it is not defined.
+        statistic: of as many samples; None where it is not defined.
         samples: [n, ...] each, resampled along the first axis, every one by itself.
         resamples: how many.
         seed: of the resampling.
@@ -28,7 +28,7 @@ def resampled(
     chance = np.random.default_rng(seed)
 
     def again() -> float:
-        found = measure(*(sample[chance.integers(len(sample), size=len(sample))] for sample in samples))
+        found = statistic(*(sample[chance.integers(len(sample), size=len(sample))] for sample in samples))
         return np.nan if found is None else found
 
-    return figure_of(measure(*samples), np.array([again() for _ in range(resamples)]))
+    return figure_of(statistic(*samples), np.array([again() for _ in range(resamples)]))

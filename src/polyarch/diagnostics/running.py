@@ -24,7 +24,7 @@ Norm = BatchNorm | _BatchNorm
 
 @final
 @dataclass(frozen=True)
-class Judgement:
+class Evaluation:
     """What architectures are worth, each by itself."""
 
     accuracy: list[float]
@@ -62,7 +62,7 @@ def batch_norms(network: nn.Module) -> dict[str, Norm]:
 
 
 @contextmanager
-def evaluating(network: nn.Module) -> Iterator[None]:
+def evaluation_mode(network: nn.Module) -> Iterator[None]:
     """Everything in evaluation mode; afterwards each module in its own again."""
     modes = {module: module.training for module in network.modules()}
     network.eval()
@@ -82,7 +82,7 @@ def normalising(network: nn.Module, by: Statistics) -> Iterator[None]:
     norms = batch_norms(network).values()
     rules = {norm: norm.statistics for norm in norms if isinstance(norm, BatchNorm)}
     kept = Snapshot(network.buffers())
-    with evaluating(network):
+    with evaluation_mode(network):
         for norm in norms:
             norm.train(by == "batch")
         for norm in rules:
@@ -125,9 +125,9 @@ def log_probs(supernet: Supernet, view: Sparse, batches: Sequence[Tensor]) -> Te
     return torch.cat(outputs).cpu().double().log_softmax(-1)
 
 
-def judge(supernet: Supernet, views: Sequence[Sparse], batches: Sequence[Tensor], y: Tensor) -> Judgement:
+def evaluate(supernet: Supernet, views: Sequence[Sparse], batches: Sequence[Tensor], y: Tensor) -> Evaluation:
     """What architectures are worth on examples, with the supernet in the mode that is wanted."""
-    said = Judgement([], [])
+    said = Evaluation([], [])
     for view in views:
         answer = log_probs(supernet, view, batches)
         said.accuracy.append(accuracy(answer, y))

@@ -18,7 +18,7 @@ SCORES = "scores.jsonl"
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Evaluation:
     """What one score said of one architecture."""
 
     architecture: str
@@ -30,25 +30,25 @@ class Judgement:
 
 
 class Ledger:
-    """All judgements of a ranking; in memory, and in a folder where there is one."""
+    """All evaluations of a ranking; in memory, and in a folder where there is one."""
 
     def __init__(self, path: Path | None = None) -> None:
         """Reads what the file has; a last line that was not written whole is cut off."""
         self._path = path
-        self._known: dict[tuple[str, str], Judgement] = {}
+        self._known: dict[tuple[str, str], Evaluation] = {}
         if path and path.exists():
             self._read(path)
 
-    def get(self, architecture: str, score: str) -> Judgement | None:
+    def get(self, architecture: str, score: str) -> Evaluation | None:
         """What is known."""
         return self._known.get((architecture, score))
 
-    def add(self, judgements: Iterable[Judgement]) -> None:
+    def add(self, evaluations: Iterable[Evaluation]) -> None:
         """Keeps those that are not known yet, a line each."""
-        judgements = [each for each in judgements if (each.architecture, each.score) not in self._known]
+        evaluations = [each for each in evaluations if (each.architecture, each.score) not in self._known]
         if self._path:
-            append(self._path, "".join(json.dumps(asdict(each), allow_nan=False) + "\n" for each in judgements))
-        self._known |= {(each.architecture, each.score): each for each in judgements}
+            append(self._path, "".join(json.dumps(asdict(each), allow_nan=False) + "\n" for each in evaluations))
+        self._known |= {(each.architecture, each.score): each for each in evaluations}
 
     def _read(self, path: Path) -> None:
         whole = 0
@@ -57,12 +57,12 @@ class Ledger:
                 break
             whole += len(line)
             try:
-                judgement = Judgement(**json.loads(line))
+                evaluation = Evaluation(**json.loads(line))
             except (ValueError, TypeError):
                 raise PolyarchError(
                     f"{path}: line {number} is damaged; remove that line, and its score is worked out again"
                 ) from None
-            self._known[judgement.architecture, judgement.score] = judgement
+            self._known[evaluation.architecture, evaluation.score] = evaluation
         try:
             os.truncate(path, whole)
         except OSError as error:
@@ -75,7 +75,7 @@ def open_ledger(folder: Path | None, about: dict[str, Any]) -> Iterator[Ledger]:
 
     Args:
         folder: new, empty, or with a ranking of the same arguments; None keeps everything in memory.
-        about: the arguments that judgements depend on, as plain values.
+        about: the arguments that evaluations depend on, as plain values.
     """
     if folder is None:
         yield Ledger()

@@ -1,4 +1,4 @@
-"""`rank`: many candidates, judged by many scores, compared with the truth."""
+"""`rank`: many candidates, evaluated by many scores, compared with the truth."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from polyarch.architecture import Architecture
 from polyarch.distributions.base import Distribution
 from polyarch.errors import PolyarchError
-from polyarch.ranking.ledger import Judgement, Ledger, open_ledger
+from polyarch.ranking.ledger import Evaluation, Ledger, open_ledger
 from polyarch.ranking.statistics import (
     RESAMPLES,
     Figure,
@@ -43,7 +43,7 @@ _PATIENCE = 100
 """Draws for each architecture that is wanted, before a belief is taken to know no others."""
 
 Watch = Callable[[int, int], None]
-"""Called with how many candidates are judged, and how many there are."""
+"""Called with how many candidates are evaluated, and how many there are."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Scored:
     """[n], as the score gave them; nan where it gave nothing finite, which is ranked last."""
     larger_is_better: bool
     seconds: float
-    """Median time of judging one: the first has to warm up."""
+    """Median time of evaluating one: the first has to warm up."""
     standing: Standing
 
     @property
@@ -102,7 +102,7 @@ def rank(
     about: Mapping[str, Any] | None = None,
     watch: Watch | None = None,
 ) -> Ranking:
-    """Judges candidates by every score and compares each with the truth.
+    """Evaluates candidates by every score and compares each with the truth.
 
     Scores that are read from fine-tuning share one pass per candidate where their recipes agree.
 
@@ -113,12 +113,12 @@ def rank(
         better: of the truth.
         seed: of first weights, of what networks draw while they are trained, and of the resampling.
         resamples: of the intervals.
-        together: how many candidates are judged at a time, and judged again if it is killed; by default one on a CPU
+        together: how many candidates are evaluated at a time, and again if it is killed; by default one on a CPU
             and 64 on a GPU, where they are fine-tuned at once (fewer where memory is too small).
-        out: a folder in which judgements are kept, so that a ranking goes on after it was killed; see `open_ledger`.
-        about: what judgements depend on beside scores, architectures and seed, as plain values: a folder with others is
-            refused.
-        watch: called as candidates are judged.
+        out: a folder in which evaluations are kept, so that a ranking goes on after it was killed; see `open_ledger`.
+        about: what evaluations depend on beside scores, architectures and seed, as plain values: a folder with others
+            is refused.
+        watch: called as candidates are evaluated.
     """
     _check(candidates, scores, truth)
     together = (_SIDE_BY_SIDE if candidates[0].device.type == "cuda" else 1) if together is None else together
@@ -133,17 +133,17 @@ def rank(
     }
     with open_ledger(Path(out) if out else None, told) as ledger:
         for start in range(0, len(candidates), together):
-            _judge(candidates[start : start + together], everything, seed, ledger)
+            _evaluate(candidates[start : start + together], everything, seed, ledger)
             if watch:
                 watch(min(start + together, len(candidates)), len(candidates))
-        judged = {name: [_found(ledger, c, name) for c in candidates] for name in everything}
-    sizes = _values(judged[PARAMETERS])
+        evaluations = {name: [_found(ledger, c, name) for c in candidates] for name in everything}
+    sizes = _values(evaluations[PARAMETERS])
     facts = np.asarray(truth, np.float64)
     sampling: dict[str, Any] = {"better": better, "resamples": resamples, "seed": seed}
 
     def scored(name: str) -> Scored:
-        values, larger = _values(judged[name]), everything[name].larger_is_better
-        seconds = float(np.median([each.seconds for each in judged[name]]))
+        values, larger = _values(evaluations[name]), everything[name].larger_is_better
+        seconds = float(np.median([each.seconds for each in evaluations[name]]))
         return Scored(values, larger, seconds, standing(_merit(values, larger), facts, sizes, **sampling))
 
     return Ranking(
@@ -200,13 +200,13 @@ def _described(score: Score) -> dict[str, Any]:
     return {"class": name_of("score", type(score), settings), "settings": settings}
 
 
-def _judge(candidates: Sequence[Candidate], scores: Mapping[str, Score], seed: int, ledger: Ledger) -> None:
+def _evaluate(candidates: Sequence[Candidate], scores: Mapping[str, Score], seed: int, ledger: Ledger) -> None:
     """Works out what is not in the ledger yet, and puts it there."""
 
     def unknown(name: str) -> list[Candidate]:
         return [c for c in candidates if ledger.get(c.architecture.text, name) is None]
 
-    new: list[Judgement] = []
+    new: list[Evaluation] = []
     tuned: dict[str, Tuned] = {}
     for name, score in scores.items():
         lacking = unknown(name)
@@ -216,26 +216,26 @@ def _judge(candidates: Sequence[Candidate], scores: Mapping[str, Score], seed: i
             started = time.perf_counter()
             values = score(lacking, Streams(seed)["init"]).tolist()
             seconds = (time.perf_counter() - started) / len(values)
-            new += [_judgement(c, name, value, seconds) for c, value in zip(lacking, values, strict=True)]
+            new += [_evaluation(c, name, value, seconds) for c, value in zip(lacking, values, strict=True)]
     if tuned:
         rows = read_together(list(tuned.values()), candidates, Streams(seed)["init"])
         for candidate, row in zip(candidates, rows, strict=True):
-            new += [_judgement(candidate, name, *read) for name, read in zip(tuned, row, strict=True)]
+            new += [_evaluation(candidate, name, *read) for name, read in zip(tuned, row, strict=True)]
     ledger.add(new)
 
 
-def _judgement(candidate: Candidate, name: str, value: float, seconds: float) -> Judgement:
-    return Judgement(candidate.architecture.text, name, value if math.isfinite(value) else None, seconds)
+def _evaluation(candidate: Candidate, name: str, value: float, seconds: float) -> Evaluation:
+    return Evaluation(candidate.architecture.text, name, value if math.isfinite(value) else None, seconds)
 
 
-def _found(ledger: Ledger, candidate: Candidate, name: str) -> Judgement:
+def _found(ledger: Ledger, candidate: Candidate, name: str) -> Evaluation:
     found = ledger.get(candidate.architecture.text, name)
     assert found is not None
     return found
 
 
-def _values(judgements: Sequence[Judgement]) -> Numbers:
-    return np.array([np.nan if each.value is None else each.value for each in judgements])
+def _values(evaluations: Sequence[Evaluation]) -> Numbers:
+    return np.array([np.nan if each.value is None else each.value for each in evaluations])
 
 
 def _merit(values: Numbers, larger_is_better: bool) -> Numbers:

@@ -1,7 +1,7 @@
 """How well numbers order architectures: plain statistics on arrays, with what resampling says of them.
 
 Scores here are such that more is better. Everything depends on their order alone, so that values of any scale, and
-minus infinity for what could not be judged, are welcome.
+minus infinity for what could not be evaluated, are welcome.
 
 - Spearman: Pearson's correlation of average ranks. Kendall: tau-b, which takes ties into account.
 - Sparse Kendall: Kendall's tau-b after the truth was rounded to 0.1 % of accuracy, so that architectures which a second
@@ -243,9 +243,9 @@ def _regret(scores: Numbers, merit: Numbers) -> Numbers:
     return np.maximum(merit.max(1) - _mean_of_best(scores, merit, 1), 0.0)
 
 
-def _by_rows(drawn: NDArray[np.int64], measure: Callable[[NDArray[np.int64]], Numbers]) -> Numbers:
-    """A measure of every resample, a few at a time."""
-    return np.concatenate([measure(drawn[part]) for part in _parts(*drawn.shape)])
+def _by_rows(drawn: NDArray[np.int64], statistic: Callable[[NDArray[np.int64]], Numbers]) -> Numbers:
+    """A statistic of every resample, a few at a time."""
+    return np.concatenate([statistic(drawn[part]) for part in _parts(*drawn.shape)])
 
 
 def _parts(rows: int, width: int) -> Iterator[slice]:
@@ -263,7 +263,7 @@ def _checked(*arrays: ArrayLike) -> Sequence[Numbers]:
     if not scores.shape == truth.shape == parameters.shape or truth.ndim != 1 or not len(truth):
         raise PolyarchError(
             f"scores, truth and parameters have the shapes {list(scores.shape)}, {list(truth.shape)} and "
-            f"{list(parameters.shape)}; give one number an architecture, for one at least"
+            f"{list(parameters.shape)}; give one number per architecture, for one at least"
         )
     if not np.isfinite(truth).all() or np.isnan(scores).any():
         raise PolyarchError("the truth or a score is not a number; leave such architectures out, or score them -inf")

@@ -31,13 +31,13 @@ _WANTED: dict[Need, str] = {
     "select": "validation data; give data that has a validation split, such as by --set select=0.2",
     "table": "a table and a column; name them with --table and --column",
 }
-_JUDGED = frozenset({"data", "train", "select"})
+_NEEDS_LIKELIHOOD = frozenset({"data", "train", "select"})
 """What is of no use without a likelihood."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An architecture to be judged. Whatever network a score asks for is its own to change."""
+    """An architecture to be scored. Whatever network a score asks for is its own to change."""
 
     architecture: Architecture
     space: Space
@@ -46,7 +46,7 @@ class Candidate:
     data: Split | None = None
     """One batch of training examples, standardised: `x` [n, ...], `y` [n]; the same for all that are compared."""
     likelihood: Likelihood | None = None
-    """How outputs for examples are judged."""
+    """How outputs are compared with targets."""
     train: Split | None = None
     """All training examples, standardised."""
     select: Split | None = None
@@ -73,12 +73,8 @@ class Candidate:
         """Mean negative log-likelihood of the batch under a network; for classes that is the cross-entropy."""
         self.check("data")
         assert self.data is not None
-        return self.loss_of(network, self.data)
-
-    def loss_of(self, network: nn.Module, examples: Split) -> Tensor:
-        """Mean negative log-likelihood of any examples under a network."""
         assert self.likelihood is not None
-        return -self.likelihood.log_likelihood(answer(network, examples.x), examples.y).mean()
+        return -self.likelihood.log_likelihood(answer(network, self.data.x), self.data.y).mean()
 
     def batches(self, size: int) -> Iterator[Split]:
         """Minibatches of the training examples without end, in the order that `order` fixes.
@@ -109,7 +105,7 @@ class Candidate:
             "select": self.select,
             "table": self.table,
         }
-        if held[need] is None or (need in _JUDGED and self.likelihood is None):
+        if held[need] is None or (need in _NEEDS_LIKELIHOOD and self.likelihood is None):
             raise PolyarchError(f"{who} needs {_WANTED[need]}")
 
     def cost(self) -> Cost:
@@ -119,14 +115,14 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Score(ABC):
-    """Judges many candidates at once. A subclass is a frozen dataclass whose fields are its settings."""
+    """Scores many candidates at once. A subclass is a frozen dataclass whose fields are its settings."""
 
     name: ClassVar[str]
     larger_is_better: ClassVar[bool]
     meaning: ClassVar[str]
     """One sentence for a person."""
     cost: ClassVar[str]
-    """What judging one candidate takes, in a sentence."""
+    """What scoring one candidate takes, in a sentence."""
     needs: ClassVar[frozenset[Need]] = frozenset()
     """What its candidates must have."""
 
@@ -135,7 +131,7 @@ class Score(ABC):
 
     @property
     def trained_examples(self) -> int:
-        """Examples that judging one candidate passes forward and backward, where the score trains it; 0 by default."""
+        """Examples that scoring one candidate passes forward and backward, where the score trains it; 0 by default."""
         return 0
 
     @abstractmethod

@@ -9,9 +9,10 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from polyarch.scores.base import Candidate, Need, Score
-from polyarch.scores.saliency import counted_weights, judged
+from polyarch.scores.saliency import counted_weights, evaluated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +27,9 @@ class GradNorm(Score):
     cost: ClassVar[str] = "A forward and a backward pass of one batch."
     needs: ClassVar[frozenset[Need]] = frozenset({"data"})
 
+    @override
     def __call__(self, candidates: Sequence[Candidate], generator: torch.Generator) -> Tensor:
-        """See `Score.__call__`."""
-        return judged(candidates, generator, lambda candidate, network: grad_norm(network, candidate.loss))
+        return evaluated(candidates, generator, lambda candidate, network: grad_norm(network, candidate.loss))
 
 
 def grad_norm(network: nn.Module, loss: Callable[[nn.Module], Tensor]) -> Tensor:

@@ -9,9 +9,10 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from polyarch.scores.base import Candidate, Need, Score, answer
-from polyarch.scores.saliency import judged
+from polyarch.scores.saliency import evaluated
 
 FLOOR = 1e-5
 """Added to eigenvalues (the paper's k)."""
@@ -30,15 +31,14 @@ class JacobCov(Score):
     cost: ClassVar[str] = "A forward and a backward pass of one batch, and the eigenvalues of a matrix of its size."
     needs: ClassVar[frozenset[Need]] = frozenset({"data"})
 
+    @override
     def __call__(self, candidates: Sequence[Candidate], generator: torch.Generator) -> Tensor:
-        """See `Score.__call__`."""
-
-        def judge(candidate: Candidate, network: nn.Module) -> Tensor:
+        def evaluate(candidate: Candidate, network: nn.Module) -> Tensor:
             candidate.check("data")
             assert candidate.data is not None
             return jacob_cov(network, candidate.data.x)
 
-        return judged(candidates, generator, judge)
+        return evaluated(candidates, generator, evaluate)
 
 
 def jacob_cov(network: nn.Module, x: Tensor) -> Tensor:

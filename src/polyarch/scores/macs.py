@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from polyarch.scores.base import Candidate, Score
 
@@ -21,6 +22,6 @@ class Macs(Score):
     meaning: ClassVar[str] = "Multiply-accumulates for one example; in many spaces more work is simply better."
     cost: ClassVar[str] = "A count; no network is run on data."
 
+    @override
     def __call__(self, candidates: Sequence[Candidate], generator: torch.Generator) -> Tensor:
-        """See `Score.__call__`; draws nothing."""
         return torch.tensor([c.cost().macs for c in candidates], dtype=torch.float64)

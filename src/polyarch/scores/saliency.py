@@ -1,6 +1,6 @@
 """What scores by saliency share: the weights that count, and one number per candidate from its untrained network.
 
-A saliency is a number a weight that says how much the weight matters; a score is the sum over all weights of
+A saliency is a number per weight that says how much the weight matters; a score is the sum over all weights of
 convolutions and linear layers, biases and batch norm left out (Abdelfattah et al., 2021: zero-cost proxies).
 """
 
@@ -39,12 +39,12 @@ def total(saliencies: Iterable[Tensor]) -> Tensor:
     return torch.stack([saliency.double().sum() for saliency in saliencies]).sum()
 
 
-def judged(
+def evaluated(
     candidates: Sequence[Candidate],
     generator: torch.Generator,
-    judge: Callable[[Candidate, nn.Module], Tensor],
+    evaluate: Callable[[Candidate, nn.Module], Tensor],
 ) -> Tensor:
-    """What `judge` says of every candidate and its network at fresh initialisation, [n], float64.
+    """What `evaluate` says of every candidate and its network at fresh initialisation, [n], float64.
 
     All start from one seed: they are compared on equal terms, and neither their order nor the others change a number.
     """
@@ -54,6 +54,6 @@ def judged(
         own = torch.Generator().manual_seed(seed)
         network = candidate.fresh(own)
         with chance(own):  # dropout draws in training mode
-            return judge(candidate, network)
+            return evaluate(candidate, network)
 
     return torch.tensor([one(candidate).item() for candidate in candidates], dtype=torch.float64)

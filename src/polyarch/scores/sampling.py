@@ -1,6 +1,6 @@
 """Sample and score: draw architectures from what a run believes, and take the one that a score likes best.
 
-With `synflow` this is the read-out of BaLeNAS-TF (seed paper 4).
+With `synflow` this is the way in which BaLeNAS-TF discretises (Zhang et al. 2021).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DATA: frozenset[Need] = frozenset({"data", "train", "select"})
 
 
 @dataclass(frozen=True)
-class Judged:
+class Evaluated:
     """An architecture, its score, and its log-probability under belief, where that can be computed."""
 
     architecture: Architecture
@@ -41,27 +41,27 @@ class Judged:
 
 @dataclass(frozen=True)
 class Sample:
-    """What was drawn and how it was judged."""
+    """What was drawn and how good it is."""
 
     drawn: int
     """How many architectures were drawn."""
-    candidates: tuple[Judged, ...]
+    candidates: tuple[Evaluated, ...]
     """The different networks among them, best first."""
-    argmax: Judged
+    argmax: Evaluated
     """The most probable architecture, drawn or not."""
 
     @property
-    def best(self) -> Judged:
+    def best(self) -> Evaluated:
         """What the score likes best of all that were drawn."""
         return self.candidates[0]
 
 
 def sample_and_score(run: Run, score: Score, n: int = 100, seed: int = 0) -> Sample:
-    """Draws architectures from a run's belief and judges each network among them once.
+    """Draws architectures from a run's belief and scores each network among them once.
 
     Args:
         run: finished; its data is loaded if the score needs data.
-        score: the judge; it sees untrained networks, unless it asks for the run's weights.
+        score: sees untrained networks, unless it asks for the run's weights.
         n: how many to draw; of several that are the same network (`space.canonical`) the argmax or else the first drawn
             stands for all.
         seed: of the draw, the batch of examples and the first weights.
@@ -76,13 +76,13 @@ def sample_and_score(run: Run, score: Score, n: int = 100, seed: int = 0) -> Sam
     architectures = list(networks.values())
     scores = score(candidates_of(run, architectures, score.needs, streams["data"]), streams["init"]).tolist()
     chances = _log_probs(run, architectures)
-    judged = {name: Judged(*row) for name, *row in zip(networks, architectures, scores, chances, strict=True)}
-    for each in judged.values():
+    evaluated = {name: Evaluated(*row) for name, *row in zip(networks, architectures, scores, chances, strict=True)}
+    for each in evaluated.values():
         if not math.isfinite(each.score):
             raise PolyarchError(f"{score.name} of {each.architecture} is {each.score}; use another score")
-    candidates = [judged[name] for name in dict.fromkeys(map(space.canonical, drawn))]
+    candidates = [evaluated[name] for name in dict.fromkeys(map(space.canonical, drawn))]
     candidates.sort(key=lambda each: each.score, reverse=score.larger_is_better)
-    return Sample(n, tuple(candidates), judged[space.canonical(argmax)])
+    return Sample(n, tuple(candidates), evaluated[space.canonical(argmax)])
 
 
 def candidates_of(
@@ -138,8 +138,8 @@ def candidates_for(
         architectures: of the space.
         space: what they are of.
         shape: what networks are built for.
-        likelihood: how outputs are judged.
-        needs: of all scores that will judge them; what none needs is left out.
+        likelihood: how outputs are compared with targets.
+        needs: of all scores that will be asked; what none needs is left out.
         generator: of the batch and of the order, which are the same whatever else is needed.
         task: the data, where there is any.
         standardise: in the place of the task's own.

@@ -1,9 +1,11 @@
-"""Gradients of fine-tuning as scores: how far, and how straight, a candidate is pushed (seed 002, section 4.2.4)."""
+"""Gradients of fine-tuning as scores: how far, and how straight, a candidate is pushed (SoTL thesis, section 4.2.4)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
+
+from typing_extensions import override
 
 from polyarch.scores.curves import Curve
 from polyarch.scores.tuned import Tuned
@@ -26,8 +28,8 @@ class Sog(Tuned):
     cost: ClassVar[str] = "A forward and a backward pass of every minibatch, and a sum as large as the weights."
     gradients: ClassVar[bool] = True
 
+    @override
     def read(self, curve: Curve) -> float:
-        """See `Tuned.read`."""
         assert curve.gradient_sums is not None
         return float(curve.gradient_sums[self.steps - 1])
 
@@ -45,7 +47,7 @@ class Sogn(Tuned):
     cost: ClassVar[str] = "A forward and a backward pass of every minibatch."
     gradients: ClassVar[bool] = True
 
+    @override
     def read(self, curve: Curve) -> float:
-        """See `Tuned.read`."""
         assert curve.gradient_norms is not None
         return float(curve.gradient_norms[: self.steps].sum())

@@ -1,9 +1,11 @@
-"""Training losses as scores: how fast a candidate learns from the supernet's weights (seed 002)."""
+"""Training losses as scores: how fast a candidate learns from the supernet's weights (the SoTL thesis)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
+
+from typing_extensions import override
 
 from polyarch.scores.curves import Curve
 from polyarch.scores.tuned import Tuned
@@ -21,8 +23,8 @@ class Sotl(Tuned):
     )
     cost: ClassVar[str] = "A forward and a backward pass of every minibatch."
 
+    @override
     def read(self, curve: Curve) -> float:
-        """See `Tuned.read`."""
         return float(curve.losses[: self.steps].sum())
 
 
@@ -35,6 +37,6 @@ class TrainLoss(Tuned):
     meaning: ClassVar[str] = "Training loss of the last minibatch it is fine-tuned on from the supernet's weights."
     cost: ClassVar[str] = "A forward and a backward pass of every minibatch."
 
+    @override
     def read(self, curve: Curve) -> float:
-        """See `Tuned.read`."""
         return float(curve.losses[self.steps - 1])

@@ -10,9 +10,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from typing_extensions import override
 
 from polyarch.scores.base import Candidate, Score, answer
-from polyarch.scores.saliency import counted_weights, judged, total
+from polyarch.scores.saliency import counted_weights, evaluated, total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +28,9 @@ class SynFlow(Score):
     )
     cost: ClassVar[str] = "A forward and a backward pass of one input, in double precision."
 
+    @override
     def __call__(self, candidates: Sequence[Candidate], generator: torch.Generator) -> Tensor:
-        """See `Score.__call__`."""
-        return judged(candidates, generator, lambda candidate, network: synflow(network, candidate.shape.input))
+        return evaluated(candidates, generator, lambda candidate, network: synflow(network, candidate.shape.input))
 
 
 def synflow(network: nn.Module, input_shape: tuple[int, ...]) -> Tensor:

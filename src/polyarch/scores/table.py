@@ -1,4 +1,4 @@
-"""What a benchmark's table says: the judge that knows the answer, or a cheaper column that guesses it."""
+"""What a benchmark's table says: the score that knows the answer, or a cheaper column that guesses it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from polyarch.errors import PolyarchError
 from polyarch.scores.base import Candidate, Need, Score
@@ -26,8 +27,8 @@ class Tabulated(Score):
     column: str = ""
     """The column; empty is the one that the candidates come with."""
 
+    @override
     def __call__(self, candidates: Sequence[Candidate], generator: torch.Generator) -> Tensor:
-        """See `Score.__call__`; draws nothing."""
         return torch.tensor([self._one(candidate) for candidate in candidates], dtype=torch.float64)
 
     def _one(self, candidate: Candidate) -> float:

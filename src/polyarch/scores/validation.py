@@ -1,10 +1,12 @@
-"""Validation data as a judge of candidates with the supernet's weights, fine-tuned or not."""
+"""How good candidates are on validation data with the supernet's weights, fine-tuned or not."""
 
 from __future__ import annotations
 
 from abc import ABC
 from dataclasses import dataclass
 from typing import ClassVar
+
+from typing_extensions import override
 
 from polyarch.errors import PolyarchError
 from polyarch.scores.base import Candidate, Need
@@ -28,16 +30,16 @@ class _Validated(Tuned, ABC):
     are of many architectures."""
 
     @property
+    @override
     def looks(self) -> tuple[Look, ...]:
-        """See `Tuned.looks`."""
         return (self._look,)
 
     @property
     def _look(self) -> Look:
         return Look(self.steps, self.examples, self.recalibrate)
 
+    @override
     def seconds(self, curve: Curve) -> float:
-        """See `Tuned.seconds`."""
         return curve.seconds_of(self.steps) + curve.looks[self._look].seconds
 
 
@@ -50,15 +52,16 @@ class ValidAccuracy(_Validated):
     meaning: ClassVar[str] = "Accuracy on validation data with the supernet's weights."
     cost: ClassVar[str] = "A forward pass of validation data, and one of training data for batch norm."
 
+    @override
     def check(self, candidate: Candidate) -> None:
-        """See `Score.check`; refuses data without classes."""
+        """Refuses data without classes, too."""
         super().check(candidate)
         assert candidate.likelihood is not None
         if candidate.likelihood.metric != "accuracy":
             raise PolyarchError(f"{self.name} is for classes, and this is regression; use valid-loss")
 
+    @override
     def read(self, curve: Curve) -> float:
-        """See `Tuned.read`."""
         return curve.looks[self._look].metric
 
 
@@ -71,6 +74,6 @@ class ValidLoss(_Validated):
     meaning: ClassVar[str] = "Mean negative log-likelihood of validation data with the supernet's weights."
     cost: ClassVar[str] = "A forward pass of validation data, and one of training data for batch norm."
 
+    @override
     def read(self, curve: Curve) -> float:
-        """See `Tuned.read`."""
         return curve.looks[self._look].loss

@@ -49,7 +49,7 @@ _LOWER = frozenset({"loss", "error", "err"}) | _COSTS
 
 @dataclass(frozen=True)
 class Column:
-    """One number an architecture, and what it means."""
+    """One number per architecture, and what it means."""
 
     array: str
     """The array of the file that holds it."""

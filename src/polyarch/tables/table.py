@@ -38,7 +38,7 @@ class Coverage:
 
 
 class Table:
-    """Ground truth: columns of numbers, one row an architecture.
+    """Ground truth: columns of numbers, one row per architecture.
 
     An architecture is named by `space.key`. What has no row is an error, never a guess; so is a column with gaps.
     """
@@ -169,17 +169,6 @@ class Table:
             raise self._of_another(space)
         return found
 
-    def check(self, space: Space) -> None:
-        """Raises unless every architecture of a space has a row; says how many and which have none."""
-        found = self.coverage(space)
-        lacking = found.architectures - found.covered
-        if lacking:
-            named = f", among them {', '.join(map(repr, found.missing))}" if found.missing else ""
-            raise PolyarchError(
-                f"{self.where}: it does not fit the space {space.name!r}: {lacking} of its {found.architectures} "
-                f"architectures have no row{named}; take a table of the whole space"
-            )
-
     def _enumerated(self, space: Space, index: SpaceIndex) -> Coverage:
         architectures, covered = 0, 0
         missing: list[str] = []
@@ -245,7 +234,7 @@ def _numbered(names: tuple[str, ...], where: str) -> dict[str, int]:
     """Row numbers by name; raises where two rows have the same."""
     rows = {name: row for row, name in enumerate(names)}
     if len(rows) < len(names):
-        raise PolyarchError(f"{where}: {_repeated(names, rows)}; keep one row an architecture")
+        raise PolyarchError(f"{where}: {_repeated(names, rows)}; keep one row per architecture")
     return rows
 
 
