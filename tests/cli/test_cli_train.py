@@ -15,6 +15,7 @@ from commandline import assert_same_run, cli, files, refused, timeless
 import polyarch as pa
 from polyarch import catalogue
 from polyarch.runs.run import open_run
+from polyarch.settings import dotted, plain
 
 CELL = "|nor_conv_3x3~0|+|nor_conv_3x3~0|nor_conv_3x3~1|+|skip_connect~0|nor_conv_3x3~1|nor_conv_3x3~2|"
 OTHER = "|skip_connect~0|+|none~0|nor_conv_1x1~1|+|avg_pool_3x3~0|none~1|skip_connect~2|"
@@ -83,7 +84,7 @@ def test_what_a_search_selected(tmp_path, searched):
     assert run.config.space == source.config.space
     assert run.config.data == source.config.data
     assert run.config.weights_from == ""
-    assert settings(out) == vars(pa.methods.Standalone(architecture=str(source.architecture), epochs=1))
+    assert settings(out) == plain(pa.methods.Standalone(architecture=str(source.architecture), epochs=1))
     space = source.config.make_space().evaluated()
     expected = space.build(source.architecture, run.config.shape())
     assert run.model()[1].state_dict().keys() == expected.state_dict().keys()
@@ -137,7 +138,7 @@ def test_a_published_recipe(tmp_path, images):
     recipe = catalogue.METHODS["standalone-nasbench201-12"].settings
     assert recipe["epochs"] == 12
     for name, value in (recipe | {"epochs": 1, "architecture": OTHER}).items():
-        assert settings(out)[name] == value, name
+        assert dotted(pa.methods.Standalone, settings(out))[name] == value, name
     # Told again, resuming is content with it; the recipe alone has other epochs.
     assert cli("train", "--resume", *SMALL, *given, "--out", out).code == 0
     refused("train", "--resume", "--recipe", "nasbench201-12", "--out", out, says="epochs=12 conflicts")
@@ -220,7 +221,7 @@ def out(tmp_path):
         ((*SMALL, "--arch", CELL.replace("nor_conv_3x3~2|", "")), "has 5 edges"),
         ((*SMALL, "--arch", CELL, "--set", "cutout=9"), ("cutout is 9", "8x8", "set cutout to 8 or less")),
         ((*SMALL, "--arch", CELL, "--recipe", "darts"), ("cutout is 16", "set cutout to 8 or less")),
-        ((*SMALL, "--arch", CELL, "--set", "drop_path=1"), "drop_path is a probability below 1"),
+        ((*SMALL, "--arch", CELL, "--set", "drop_path=1"), "drop_path is 1.0; it must be at least 0 and below 1"),
         ((*SMALL, "--arch", CELL, "--set", "drop_pth=0.1"), "did you mean 'drop_path'?"),
         ((*SMALL, "--arch", CELL, "--set", "network=search"), "write space.network or method.network"),
         ((*SMALL, "--arch", CELL, "--set", "selection=best"), "unknown selection rule 'best'"),

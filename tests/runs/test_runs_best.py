@@ -83,7 +83,7 @@ class LongThenShort(EnumeratedElbo):
 
 def test_a_repeat_that_stopped_in_the_last_stage_keeps_the_lines_of_those_before(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parent)
-    method = LongThenShort(batch_size=10, noise=1.0, patience=2)
+    method = LongThenShort(batch_size=10, noise=1.0, stopping={"patience": 2})
     runs = search(
         Lines(), toy_task(tmp_path / "data"), method, out=tmp_path / "run", repeats=6, compute=pa.Compute("cpu")
     )

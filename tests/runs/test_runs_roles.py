@@ -29,7 +29,7 @@ def task(path):
 
 @pytest.fixture(scope="module")
 def run(task, tmp_path_factory):
-    return pa.search(SPACE, task, METHOD, out=tmp_path_factory.mktemp("roles") / "run", device="cpu")
+    return pa.search(SPACE, task, METHOD, out=tmp_path_factory.mktemp("roles") / "run", compute=pa.Compute("cpu"))
 
 
 def with_other_labels(task, name):
@@ -57,7 +57,7 @@ def test_a_method_is_given_neither_calibration_nor_test_data(task, run):
 
 def test_belief_learns_on_search_data_and_is_evaluated_on_validation_data(tmp_path, task, run):
     for name, alike in (("select", True), ("search", False)):
-        other = pa.search(SPACE, with_other_labels(task, name), METHOD, out=tmp_path / name, device="cpu")
+        other = pa.search(SPACE, with_other_labels(task, name), METHOD, out=tmp_path / name, compute=pa.Compute("cpu"))
         assert same(run, other) == alike, name
     assert run.history()[-1]["select"] != pa.open_run(tmp_path / "select").history()[-1]["select"]
     assert run.history()[-1].keys() >= {"train", "select"}
@@ -75,7 +75,7 @@ def test_a_run_stores_its_sizes_and_finds_the_same_splits(task, run):
 def test_other_data_has_all_its_labels(tmp_path):
     task = pa.data.load("spirals", points=40, test_points=0, labels=10)
     method, space = pa.methods.VariationalDepth(epochs=1), pa.spaces.ResidualDepth(max_depth=1, width=2)
-    run = pa.search(space, task, method, out=tmp_path / "run", device="cpu")
+    run = pa.search(space, task, method, out=tmp_path / "run", compute=pa.Compute("cpu"))
     assert len(run.task().train) == 10
     judged_on = run.other_data("spirals")
     assert torch.equal(judged_on.x, task.training.x)
