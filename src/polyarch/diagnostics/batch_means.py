@@ -1,4 +1,4 @@
-"""How much the means that batch norm subtracts differ from batch to batch (seed 001, section 3).
+"""How much the means that batch norm subtracts differ from batch to batch (Deng et al. 2020, section 3).
 
 Of one channel, with h_i what batch norm is given for example i of B (of an image, its mean over pixels):
 

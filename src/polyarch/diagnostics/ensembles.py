@@ -1,4 +1,4 @@
-"""What more members bring, and how far members differ (seed 001, section 4.1 and Fig. 4).
+"""What more members bring, and how far members differ (Deng et al. 2020, section 4.1 and Fig. 4).
 
 Members that say the same gain nothing by being many: *mode collapse*. The gain of the mixture over its members shows
 it, and so do the share of inputs on which two members name different classes, and the mean of KL(p_i || p_j).

@@ -1,4 +1,7 @@
-"""Whether shared weights serve architectures that training never saw (seed 001, section 4.2, Fig. 5 and Table 1)."""
+"""Whether shared weights serve architectures that training never saw.
+
+This is the question of Deng et al. 2020, section 4.2, Fig. 5 and Table 1.
+"""
 
 from __future__ import annotations
 

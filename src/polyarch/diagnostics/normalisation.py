@@ -1,4 +1,6 @@
-"""Whether architectures are worth as much by running statistics as by those of the batch (seed 001, Figs. 2 and 3).
+"""Whether architectures are worth as much by running statistics as by those of the batch.
+
+This is the question of Deng et al. 2020, Figs. 2 and 3.
 
 Running statistics of batch norm are of all architectures that were trained. Where they fit none of them, evaluation
 ranks architectures otherwise than training does.

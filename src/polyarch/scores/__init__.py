@@ -1,4 +1,4 @@
-"""Judges of candidates."""
+"""Scores: one number per candidate architecture, with a direction."""
 
 from polyarch.scores.base import Candidate, Score
 from polyarch.scores.curves import Curve, Look, Tuning

@@ -1,6 +1,6 @@
 """Sample and score: draw architectures from what a run believes, and take the one that a score likes best.
 
-With `synflow` this is the read-out of BaLeNAS-TF (seed paper 4).
+With `synflow` this is the read-out of BaLeNAS-TF (Zhang et al. 2022).
 """
 
 from __future__ import annotations

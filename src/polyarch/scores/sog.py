@@ -1,4 +1,7 @@
-"""Gradients of fine-tuning as scores: how far, and how straight, a candidate is pushed (seed 002, section 4.2.4)."""
+"""Gradients of fine-tuning as scores: how far, and how straight, a candidate is pushed.
+
+They are those of the SoTL thesis, section 4.2.4.
+"""
 
 from __future__ import annotations
 

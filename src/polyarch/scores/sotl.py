@@ -1,4 +1,4 @@
-"""Training losses as scores: how fast a candidate learns from the supernet's weights (seed 002)."""
+"""Training losses as scores: how fast a candidate learns from the supernet's weights (SoTL thesis)."""
 
 from __future__ import annotations
 
