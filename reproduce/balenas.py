@@ -1,4 +1,4 @@
-"""BaLeNAS (Zhang et al. 2021): what N and the precisions do to belief, and what its training-free read-out is worth.
+"""BaLeNAS (Zhang et al. 2022): what N and the precisions do to belief, and what its training-free read-out is worth.
 
     python -m reproduce.balenas --quick                               # a minute: few cases, one epoch
     python -m reproduce.balenas --full --table nasbench201            # ten minutes on two cores: digits, C=8, N=1

@@ -23,7 +23,7 @@ from polyarch.settings import AtLeast
 from polyarch.spaces.base import Space
 from polyarch.spaces.views import Dense
 from polyarch.streams import Streams
-from polyarch.training.optimisers import Sgd, momentum_buffers, sgd
+from polyarch.training.optimisers import Adam, Sgd, adam_buffers, momentum_buffers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +38,13 @@ class SampledElbo(Method):
     samples: Annotated[int, AtLeast(2)] = 4  # one sample has nothing to be compared with
     """Architectures per step."""
     weights: Sgd = Sgd(lr=0.1, momentum=0.5)
-    """How weights are trained, and belief alike; on the command line `weights.lr` and so on."""
+    """How weights are trained; on the command line `weights.lr` and so on."""
+    arch: Adam = Adam(lr=0.1, betas=(0.5, 0.999))
+    """How belief is trained."""
 
     def schedule(self, epoch: int) -> dict[str, float]:
         """CHANGE: learning rates of an epoch, and what else changes with it; a step reads them from its feed."""
-        return {"lr": self.weights.lr_at(epoch, self.epochs)}
+        return {"weights.lr": self.weights.lr_at(epoch, self.epochs), "arch.lr": self.arch.lr}
 
     def draw(self, problem: Problem, streams: Streams) -> dict[str, Any]:
         """CHANGE: all randomness of one repeat's next step, in fixed shapes. A step draws nothing itself."""
@@ -54,7 +56,7 @@ class SampledElbo(Method):
         logits = pad([torch.zeros(len(d), device=problem.device) for d in problem.space.decisions])
         logits = logits.repeat(problem.repeats, 1, 1).requires_grad_()
         state = State.of(problem.supernet, {"logits": logits})
-        state.optimiser = momentum_buffers(weights=state.weights, belief=state.belief)
+        state.optimiser = {**momentum_buffers(weights=state.weights), **adam_buffers(belief=state.belief)}
         return state
 
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Categorical:
@@ -73,16 +75,16 @@ class SampledElbo(Method):
         reward = fit.detach() - fit.detach().mean(1, keepdim=True)  # [repeats, samples]
         score = (belief.log_prob(choices) * reward).sum(1) / (self.samples - 1)
         kl = belief.kl(problem.prior) / problem.train_size
-        moving = [*state.weights.values(), *state.belief.values()]
-        found = gradients(-(fit.mean(1) + score - kl), moving)
-        momenta = list(state.optimiser.values())  # made in the same order
-        sgd(moving, found, momenta, lr=feed.schedule["lr"], momentum=self.weights.momentum)
+        weights, belief_logits = list(state.weights.values()), list(state.belief.values())
+        found = gradients(-(fit.mean(1) + score - kl), [*weights, *belief_logits])
+        self.weights.step(state, found[: len(weights)], feed.schedule["weights.lr"])
+        self.arch.step(state, belief_logits, found[len(weights) :], feed.schedule["arch.lr"])
         examples = self.samples * batch.size  # passed forward and backward, over all ranks
         return Info({"objective": (fit.mean(1) - kl).detach()}, forward=examples, backward=examples)
 
     @torch.no_grad()
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
-        """CHANGE: `objective` decides which state is kept; the other figures are of the mixture. Draws nothing new."""
+        """CHANGE: `objective` decides which state is kept; the others are of the mixture here. Draws nothing new."""
         problem.supernet.eval()
         belief, n, count = self.distribution(problem.space, state.belief), 16, len(problem.data[split])
         noise = gumbel(problem, n, torch.Generator().manual_seed(0)).to(belief.logits.device)  # the same every time

@@ -18,7 +18,7 @@ from polyarch.runs import search as searching
 from polyarch.runs.run import read_history
 from polyarch.runs.search import resume
 
-LONGER = (*SPIRALS, *SMALL, "--set", "epochs=500", "--set", "stop=never")
+LONGER = (*SPIRALS, *SMALL, "--set", "epochs=500", "--set", "stopping.split=never")
 """A search of a few seconds: long enough to be caught in the act."""
 
 
@@ -327,8 +327,7 @@ def test_a_search_that_diverges_later_keeps_what_it_measured(tmp_path, monkeypat
     out = tmp_path / "run"
     said = cli("search", *toy, "--data", tmp_path / "line.npz", "--set", "select=0", "--out", out)
     assert said.code == 2
-    smaller = "--set weights.lr=0.005"
-    says = ("training diverged", "after epoch 3", "weights.lr=0.05", str(out / "metrics.jsonl"), smaller)
+    says = ("training diverged", "after epoch 3", "lr=0.05", str(out / "metrics.jsonl"), "--set lr=0.005")
     check_one_line(said.err.splitlines(keepends=True)[-1], says)
     assert [line["epoch"] for line in read_history(out)] == [1, 2]
     assert (out / "config.json").exists()

@@ -10,9 +10,10 @@ import torch
 import polyarch as pa
 from polyarch import PolyarchError
 from polyarch.callbacks import Callback, Checkpoints
+from polyarch.catalogue import METHODS
 from polyarch.core import Stage
 from polyarch.methods import Balenas, Darts, Drnas, Gdas
-from polyarch.methods.pdarts import PAPER, Progressive, ProgressiveStage, survivors
+from polyarch.methods.pdarts import Progressive, survivors
 from polyarch.runs.search import resume
 from polyarch.settings import make, parsed, settings_of
 from polyarch.spaces.choice import Dropout, choice_points, uniform
@@ -36,8 +37,9 @@ def staged(few_images, tmp_path_factory):
 
 
 def test_the_papers_stages():
-    assert tuple(ProgressiveStage(*stage) for stage in ((5, 8, 0.1), (11, 5, 0.4), (17, 3, 0.7))) == PAPER
-    found = Darts(plan={"stages": PAPER}, epochs=25, warmup_epochs=10).stages(FEW)
+    paper = METHODS["pdarts"].settings["plan.stages"]
+    assert paper == ((5, 8, 0.1), (11, 5, 0.4), (17, 3, 0.7))
+    found = Darts(plan={"stages": paper}, epochs=25, warmup_epochs=10).stages(FEW)
     assert [(stage.space.layers, stage.epochs) for stage in found] == [(5, 25), (11, 25), (17, 25)]
     assert {stage.space.skip_limit for stage in found} == {2}
     assert Darts().stages(FEW) == (Stage(FEW, 50),)

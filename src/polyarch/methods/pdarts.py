@@ -59,10 +59,6 @@ class ProgressiveStage:
     dropout: Annotated[float, AtLeast(0), Below(1)]
 
 
-PAPER = tuple(ProgressiveStage(*stage) for stage in ((5, 8, 0.1), (11, 5, 0.4), (17, 3, 0.7)))
-"""Three stages, as the authors' documented command has them."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Progressive:
     """Stages of the space darts, whose networks can grow."""

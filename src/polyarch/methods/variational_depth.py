@@ -64,7 +64,7 @@ class VariationalDepth(Method):
 
     @override
     def schedule(self, epoch: int) -> dict[str, float]:
-        rates = {"weights": self.weights.lr, "belief": self.arch.lr or self.weights.lr}
+        rates = {"weights": self.weights.lr, "arch": self.arch.lr or self.weights.lr}
         return {f"{name}.lr": self.weights.schedule.at(lr, epoch, self.epochs) for name, lr in rates.items()}
 
     @override
@@ -96,7 +96,7 @@ class VariationalDepth(Method):
         if self.update == "sgd":
             momenta = [state.optimiser["belief.logits"]]
             slopes = found[len(weights) :]
-            sgd(logits, slopes, momenta, lr=feed.schedule["belief.lr"], momentum=self.weights.momentum)
+            sgd(logits, slopes, momenta, lr=feed.schedule["arch.lr"], momentum=self.weights.momentum)
         return Info({"elbo": bound.detach()}, forward=batch.size, backward=batch.size)
 
     @override

@@ -304,7 +304,7 @@ def _tell_of_steps(loop: Loop, callbacks: Sequence[Callback]) -> Callable[[Info]
 
 def _diverged(folder: Path, loop: Loop, diverged: Diverged) -> PolyarchError:
     settings = dotted(type(loop.method), plain(loop.method))
-    rates = {name: value for name, value in settings.items() if name.endswith(".lr") and value}
+    rates = {name: value for name, value in settings.items() if name.rpartition(".")[2] == "lr" and value}
     used = ", ".join(f"{name}={value:g}" for name, value in rates.items())
     smaller = " ".join(f"--set {name}={min(value / 10, 0.1):g}" for name, value in rates.items())
     kept = f"; what was measured until then is in {folder / METRICS}" if (folder / METRICS).exists() else ""

@@ -1,6 +1,6 @@
 """Sample and score: draw architectures from what a run believes, and take the one that a score likes best.
 
-With `synflow` this is the way in which BaLeNAS-TF discretises (Zhang et al. 2021).
+With `synflow` this is the way in which BaLeNAS-TF discretises (Zhang et al. 2022).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What methods share: loop, capture, optimisers, streams of randomness, checkpoints, ranks."""
+"""What methods share: loop, capture, optimisers, schedules, augmentation, hypergradients, checkpoints."""

@@ -33,6 +33,8 @@ class Schedule:
 
     def __post_init__(self) -> None:
         settle(self)
+        if self.milestones and self.kind != "multistep":
+            raise PolyarchError(f"schedule.milestones are of kind=multistep, not of {self.kind}; set schedule.kind too")
 
     def at(self, lr: float, epoch: int, epochs: int) -> float:
         """The rate of an epoch (from 0) of so many."""
