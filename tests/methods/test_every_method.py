@@ -72,7 +72,7 @@ QUICK = {
     ("pdarts", "darts"),
 }
 """Beside every method on the module; all others are slow."""
-SMALL = {"epochs": 2, "batch_size": 6, "samples": 2, "objective.steps": 2, "arch.lr": 0.1}
+SMALL = {"epochs": 2, "batch_size": 6, "samples": 2, "objective.steps": 2, "arch.lr": 0.1, "weights.lr": 0.025}
 AT_MOST = {"paths": 2, "inner_steps": 2}
 STAGES = {"plan.stages": ((1, 3, 0.1), (2, 3, 0.4)), "warmup_epochs": 1}
 STILL = {"epochs": 1, "batch_size": 12, "warmup_epochs": 0, "arch.lr": 0.0, "arch.update": "printed"}
@@ -132,6 +132,8 @@ def test_methods_that_run_everywhere():
 # Beside it.
 
 SHORT = {"epochs": 2, "batch_size": 6}
+HALVES = {"epochs": 2, "batch_size": 8}
+"""Of a batch one is labelled, and each rank has a half of that."""
 DEPTH = pa.spaces.ResidualDepth(max_depth=3, width=6)
 CELL = "|nor_conv_3x3~0|+|nor_conv_3x3~0|avg_pool_3x3~1|+|skip_connect~0|nor_conv_1x1~1|none~2|"
 LAYERS = pa.spaces.Darts(channels=2, layers=3, operations="none,skip_connect,dil_conv_3x3")
@@ -157,7 +159,7 @@ def changed():
 OTHERS = {
     "ldn": Case(VariationalDepth(epochs=3, batch_size=20), DEPTH, "spirals"),
     "ldn-em": Case(VariationalDepth(epochs=3, batch_size=20, update="em"), DEPTH, "spirals"),
-    "ldn-on-images": Case(VariationalDepth(**SHORT, weights={"lr": 0.01}), replace(DEPTH, max_depth=2)),
+    "ldn-on-images": Case(VariationalDepth(**SHORT, weights={"lr": 0.01}), replace(DEPTH, max_depth=2), "larger"),
     "fixed-depth": Case(FixedDepth(depth=2, epochs=3, batch_size=20), DEPTH, "spirals"),
     "toy": Case(EnumeratedElbo(epochs=3, batch_size=10, noise=0.1), Lines(), "line"),
     "parsec-on-lines": Case(Parsec(epochs=2, batch_size=8, samples=3), Lines(), "line"),
@@ -171,9 +173,9 @@ OTHERS = {
     "standalone-genotype": Case(
         Standalone(**SHORT, **changed(), architecture=GENOTYPE, auxiliary=0.4, drop_path=0.3), LAYERS, "larger"
     ),
-    "semi-supervised": Case(SemiSupervised(**SHORT, **changed()), wiring("listed"), "larger"),
-    "semi-supervised-any": Case(SemiSupervised(**SHORT, **changed()), wiring("any"), "larger", slow=True),
-    "labels-alone": Case(SemiSupervised(**SHORT, consistency=0.0), wiring("listed"), "larger"),
+    "semi-supervised": Case(SemiSupervised(**HALVES, **changed()), wiring("listed"), "larger"),
+    "semi-supervised-any": Case(SemiSupervised(**HALVES, **changed()), wiring("any"), "larger", slow=True),
+    "labels-alone": Case(SemiSupervised(**HALVES, consistency=0.0), wiring("listed"), "larger"),
     **{
         f"{name}-per-{per}": Case(
             StochasticArchitectures(**SHORT, per=per),

@@ -290,8 +290,9 @@ def test_a_trained_network_is_trained_further(tmp_path, images):
         start=pa.Start(weights_from=first.folder),
         compute=pa.Compute("cpu"),
     )
+    found = again.model().state_dict()
     for name, value in first.model().state_dict().items():
-        assert torch.equal(again.model().state_dict()[name], value), name
+        assert torch.equal(found[name], value), name
 
 
 def test_killed_before_the_first_checkpoint_it_inherits_again(tmp_path, images, searched):
