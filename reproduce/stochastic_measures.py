@@ -28,6 +28,8 @@ from reproduce.stochastic_networks import LISTED, MANY, Setup, file_of, networks
 
 PASSES = 100
 """Of MC dropout (the paper)."""
+BATCHES = 30
+"""Whose means are compared."""
 COMPARED = 100
 """Architectures on each side of a comparison (the paper)."""
 ATTACKS = ((1, 2, 1), (2, 3, 1), (3, 4, 1))
@@ -148,7 +150,7 @@ def batch_means(bench: Bench) -> Iterator[Row]:
         if supernet is None:
             continue
         for per in PERS:
-            found = spread_of_means(supernet, x, supernet.space.random(), per=per, batches=30, seed=bench.seed)
+            found = spread_of_means(supernet, x, supernet.space.random(), per=per, batches=BATCHES, seed=bench.seed)
             yield {"row": name, "per": per, **asdict(found.overall), "layers": [one.total for one in found.layers]}
 
 
