@@ -73,7 +73,7 @@ def test_members_alone_are_the_mean_of_networks(script, call, folder):
     setup = SETUPS["fashion"]
     bench = Bench(setup, folder / "runs", 0, task_of("digits", "", setup), None, torch.device("cpu"))
     x, y = bench.test()
-    said = torch.stack([log_probs(bench.network(name), x)[0] for name in names])
+    said = torch.stack([log_probs(network, x)[0] for _, network in bench.networks(*names)])
     right = (said.argmax(-1) == y).double().mean()
     assert rows["individuals"]["accuracy"] == pytest.approx(right.item())
     together = (said.exp().mean(0).argmax(-1) == y).double().mean()
