@@ -4,7 +4,7 @@
 
 Candidates are random cells of NAS-Bench-201 with the weights of an untrained supernet, on digits that are repeated to
 25,000 images for validation, as many as the thesis has (Fig. 4.6: 4.5 s and 6.5 s on a P100, a ratio of 0.7). One
-JSON line: seconds a candidate of 100 minibatches of 64 and of a validation pass with and without batch norm measured
+JSON line: seconds per candidate of 100 minibatches of 64 and of a validation pass with and without batch norm measured
 anew, both ways; ratios are medians over rounds, in which everything is measured in turn.
 """
 

@@ -2,7 +2,7 @@
 
     python -m bench.memory [--batch 64] [--architectures 5]
 
-Prints one JSON line a space, in bytes, mean over architectures: activations (tensors that the backward pass needs) of
+Prints one JSON line per space, in bytes, mean over architectures: activations (tensors that the backward pass needs) of
 the supernet run sparse and dense and of the network alone, and, apart, parameters, gradients and optimiser state
 (momentum) of both. The goal: sparse activations at most 1.1 times the network's own, and, in the DARTS space,
 independent of how many operations there are to choose from. Counted on tensors that have shapes but no memory.

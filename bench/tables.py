@@ -2,8 +2,8 @@
 
     python -m bench.tables --table FILE [--space nasbench201] [--column NAME] [--queries 1000000] [--rounds 5]
 
-Prints one JSON line. The goals for the table of NAS-Bench-201: under 0.5 s, under 100 MB, at least 1,000,000 answers a
-second in bulk. The index from choices to rows is made as it is asked: `first_thousand` are answers without it.
+Prints one JSON line. The goals for the table of NAS-Bench-201: under 0.5 s, under 100 MB, at least 1,000,000 answers
+per second in bulk. The index from choices to rows is made as it is asked: `first_thousand` are answers without it.
 """
 
 from __future__ import annotations

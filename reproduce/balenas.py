@@ -80,6 +80,8 @@ CASES = (
     Case("von", {"data_size": 0, "arch.update": "von"}, hastened=False),
     Case("vprop", {"data_size": 0, "arch.update": "vprop"}, hastened=False),
 )
+EXAMPLES = 128
+"""Validation examples whose loss is looked at around the mean of belief."""
 QUICK = ("N of the validation data", "N = 1e6", "DARTS")
 
 
@@ -115,7 +117,7 @@ def problem_of(run: pa.Run, given: Namespace) -> Problem:
     valid, device = given.task.select, run.device
     assert valid is not None
     data = Split(given.task.standardise(valid.x).to(device), valid.y.to(device))
-    supernet = run.supernet().to(device)
+    supernet = run.supernet().to(device).requires_grad_(False)
     return Problem(run.space, supernet, given.task.likelihood, uniform(run.space.decisions), {"select": data})
 
 
@@ -160,10 +162,10 @@ def summary(case: Case, run: pa.Run, given: Namespace, curvature: Tensor) -> Row
     return row
 
 
-def loss_at(problem: Problem, examples: int = 128) -> Callable[[Tensor], Tensor]:
+def loss_at(problem: Problem) -> Callable[[Tensor], Tensor]:
     """The loss of one validation batch as a function of alpha [1, edges, operations], with batch norm as in a step."""
     problem.supernet.train()
-    batch = next(problem.passes("select", examples))
+    batch = next(problem.passes("select", EXAMPLES))
 
     def loss(alpha: Tensor) -> Tensor:
         view = by_simplex(problem.space, alpha.softmax(-1))
@@ -259,6 +261,7 @@ def sources(run: pa.Run) -> dict[str, Distribution]:
 def picks(run: pa.Run, problem: Problem, given: Namespace, flows: dict[str, float]) -> Iterator[Row]:
     """What each score picks of M drawn cells, and beside it their mean; `flows` keeps SynFlow by text."""
     space, shape = run.space, given.task.shape
+    costs = space.cost_table(shape)
     for source, belief in sources(run).items():
         for trial in range(given.trials):
             generator = torch.Generator().manual_seed(1000 * run.seed + trial)
@@ -266,7 +269,7 @@ def picks(run: pa.Run, problem: Problem, given: Namespace, flows: dict[str, floa
             drawn = space.decode(choices)
             new = {cell.text: Candidate(cell, space, shape) for cell in drawn if cell.text not in flows}
             flows |= dict(zip(new, SynFlow()(list(new.values()), generator).tolist(), strict=True)) if new else {}
-            sizes = [int(size) for size in parameters(space, choices, shape)]
+            sizes = [int(size) for size in parameters(space, costs, choices)]
             truth = truth_of(given, choices)
             common = {"seed": run.seed, "source": source, "trial": trial, "draws": given.draws}
             if truth:

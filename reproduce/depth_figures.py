@@ -485,18 +485,8 @@ def asked(run: Run, task: Task) -> Learnt:
         said.gather(-1, task.test.y.expand(len(said), -1)[..., None]).mean((-1, -2)).numpy()
         for said in _answers(run, task.test.x, q)
     ]
-    return Learnt(
-        alone=alone,
-        cut=cut,
-        fits_alone=fits[0],
-        fits_cut=fits[1],
-        probs=q.numpy(),
-        selected=run.architecture.choices[0],
-        epochs=run.history()[-1]["epoch"],
-        x=x,
-        y=task.train.y.numpy(),
-        extent=(left, right, bottom, top),
-    )
+    selected, epochs, y = run.architecture.choices[0], run.history()[-1]["epoch"], task.train.y.numpy()
+    return Learnt(alone, cut, *fits, q.numpy(), selected, epochs, x, y, extent=(left, right, bottom, top))
 
 
 @torch.no_grad()
@@ -531,9 +521,8 @@ def _frame(axes: Axes, learnt: Learnt, title: str, *, strong: bool = False) -> N
     axes.set(xlim=learnt.extent[:2], ylim=learnt.extent[2:], xticks=[], yticks=[])
     for edge in axes.spines.values():
         edge.set(visible=True, color=INK if strong else LINE, linewidth=1.5 if strong else 0.8)
-    text = axes.set_title(title, pad=3, size=7.5, loc="center", color=INK if strong else MUTED)
-    if strong:
-        text.set_fontweight("bold")
+    colour, weight = (INK, "bold") if strong else (MUTED, "normal")
+    axes.set_title(title, pad=3, size=7.5, loc="center", color=colour, fontweight=weight)
 
 
 def _draw_points(axes: Axes, learnt: Learnt, title: str) -> None:

@@ -112,7 +112,7 @@ def known_of(cells: list[Architecture]) -> Known:
     return Known(
         truth.values(cells),
         np.stack([truth.table.values(name, SPACE, choices).numpy() for name in seeds], 1),
-        parameters(SPACE, choices, TaskShape((1, 14, 14), 10)),
+        parameters(SPACE, SPACE.cost_table(TaskShape((1, 14, 14), 10)), choices),
     )
 
 

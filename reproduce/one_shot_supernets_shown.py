@@ -300,7 +300,7 @@ def _panels(width: float, height: float, rows: int, columns: int) -> tuple[Figur
 
 
 def steps_figure(part: Part) -> Figure:
-    """Fig. 4.6: correlation and top 10 against the step, a column a supernet."""
+    """Fig. 4.6: correlation and top 10 against the step, one column per supernet."""
     methods = methods_of(part)
     drawn, panels = _panels(WIDTH, 5.2, 2, len(methods))
     for row, (measure, title) in zip(panels, TITLES.items(), strict=True):

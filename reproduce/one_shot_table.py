@@ -13,14 +13,12 @@ from torch import Tensor
 
 from polyarch.blackbox import BlackBox, Budget, History, LocalSearch, RandomSearch, RegularisedEvolution, TableEvaluator
 from polyarch.data.task import TaskShape
-from polyarch.distributions import Categorical
 from polyarch.plotting import BLUE, GREEN, INK, MUTED, ORANGE, WIDTH, label_ends
 from polyarch.ranking.statistics import Numbers, spearman, standing
 from polyarch.scores import Candidate, SynFlow
 from polyarch.spaces import NasBench201
 from polyarch.spaces.base import Space
-from polyarch.spaces.cost import expected_cost
-from polyarch.spaces.views import one_hot
+from polyarch.spaces.cost import CostTable
 from polyarch.tables import Table, open_table
 from polyarch.testing.toy import every_choice
 from reproduce.showing import Drawing, Part, Row, Section, as_table, band, canvas, mean_sd
@@ -54,7 +52,7 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
     """Ranking by cheap scores, then searches."""
     space, table = NasBench201(), open_table(arguments.table)
     every = every_choice(space)
-    counts = parameters(space, every, SHAPE)
+    counts = parameters(space, space.cost_table(SHAPE), every)
     yield from ranked("parameters", every, counts, space, table)
     if arguments.synflow:
         yield from by_synflow(arguments.synflow, every, counts, space, table)
@@ -74,10 +72,11 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
         yield about | outcome(histories, arguments.budget, space, table)
 
 
-def parameters(space: Space, choices: Tensor, shape: TaskShape) -> Numbers:
-    """Parameters of the networks to train, [n], of choices [n, decisions]: what a belief without doubt expects."""
-    sure = torch.zeros(()).where(one_hot(choices, max(map(len, space.decisions))), -torch.inf)
-    return expected_cost(space, Categorical(space.decisions, sure), shape).parameters.numpy()
+def parameters(space: Space, costs: CostTable, choices: Tensor) -> Numbers:
+    """Parameters of the networks to train, [n], of choices [n, decisions]: what all networks have, and every option."""
+    own = [torch.tensor([cost.parameters for cost in costs.options[d.name]]) for d in space.decisions]
+    added = [counts[chosen] for counts, chosen in zip(own, choices.T, strict=True)]
+    return (costs.base.parameters + torch.stack(added).sum(0)).double().numpy()
 
 
 def correlation(said: Numbers, truth: Numbers, *, whole: bool = False) -> Row:

@@ -28,6 +28,8 @@ from reproduce.stochastic_networks import LISTED, MANY, Setup, file_of, networks
 
 PASSES = 100
 """Of MC dropout (the paper)."""
+BATCHES = 30
+"""Whose means are compared."""
 COMPARED = 100
 """Architectures on each side of a comparison (the paper)."""
 ATTACKS = ((1, 2, 1), (2, 3, 1), (3, 4, 1))
@@ -47,9 +49,12 @@ class Bench:
     """Raw inputs of another kind."""
     device: torch.device
 
-    def network(self, name: str) -> Supernet | None:
-        """A trained network, if there is one."""
-        return opened(self.setup, self.folder, name, self.seed, self.task, self.device)
+    def networks(self, *names: str) -> Iterator[tuple[str, Supernet]]:
+        """Those of the named networks that were trained."""
+        for name in names:
+            network = opened(self.setup, self.folder, name, self.seed, self.task, self.device)
+            if network is not None:
+                yield name, network
 
     def standardised(self, x: Tensor) -> Tensor:
         """Raw inputs, as networks take them, on the device."""
@@ -88,15 +93,19 @@ def log_probs(supernet: Supernet, x: Tensor) -> Tensor:
     return torch.cat([members(part).double().log_softmax(-1).cpu() for part in x.split(1024)], 1)
 
 
+def mixture(members: Tensor) -> Predictive:
+    """What members [members, n, classes] say together, each as loud as the others."""
+    equal = torch.full((len(members),), 1 / len(members), dtype=torch.float64, device=members.device)
+    return Predictive.from_members(members, equal)
+
+
 def classifiers(bench: Bench) -> Iterator[tuple[str, list[Supernet]]]:
     """Rows of Table 2, and the networks whose members each has."""
-    for name in ("residual", "dropout", "nsa-id", f"nsa-i-{LISTED}"):
-        network = bench.network(name)
-        if network is not None:
-            yield name, [network]
-    alone = [bench.network(f"member-{k}") for k in range(LISTED)]
-    if None not in alone:
-        yield "deep ensemble", [network for network in alone if network is not None]
+    for name, network in bench.networks("residual", "dropout", "nsa-id", f"nsa-i-{LISTED}"):
+        yield name, [network]
+    alone = [network for _, network in bench.networks(*(f"member-{k}" for k in range(LISTED)))]
+    if len(alone) == LISTED:
+        yield "deep ensemble", alone
 
 
 def table(bench: Bench) -> Iterator[Row]:
@@ -105,14 +114,13 @@ def table(bench: Bench) -> Iterator[Row]:
     target = y.cpu()
     for name, supernets in classifiers(bench):
         members = torch.cat([log_probs(supernet, x) for supernet in supernets])
-        equal = torch.full((len(members),), 1 / len(members), dtype=torch.float64)
-        together = Predictive.from_members(members, equal)
+        together = mixture(members)
         row: Row = {"row": name, "members": len(members), **summary(together.log_probs, target)}
         others = None
         if bench.outside is not None:
             outside = bench.standardised(bench.outside)
             others = torch.cat([log_probs(supernet, outside) for supernet in supernets])
-            row["outside"] = detection(together, Predictive.from_members(others, equal))
+            row["outside"] = detection(together, mixture(others))
         yield row | {"parameters": sum(p.numel() for s in supernets for p in s.parameters())}
         if len(members) == LISTED:
             yield _alone(name, members, others, target)
@@ -126,11 +134,7 @@ def _alone(name: str, members: Tensor, others: Tensor | None, target: Tensor) ->
     row: Row = {"row": "individuals" if name == "deep ensemble" else f"{name}, one by one", "members": 1}
     row |= {key: sum(one[key] for one in each) / len(each) for key in each[0]}
     if others is not None:
-        one = torch.ones(1, dtype=torch.float64)
-        pairs = [
-            detection(Predictive.from_members(a[None], one), Predictive.from_members(b[None], one))
-            for a, b in zip(members, others, strict=True)
-        ]
+        pairs = [detection(mixture(a[None]), mixture(b[None])) for a, b in zip(members, others, strict=True)]
         means = {by: sum(pair[by]["auroc"] for pair in pairs) / len(pairs) for by in ("entropy", "confidence")}
         row["outside"] = {by: {"auroc": mean} for by, mean in means.items()}
     return row
@@ -143,24 +147,19 @@ def _alone(name: str, members: Tensor, others: Tensor | None, target: Tensor) ->
 def batch_means(bench: Bench) -> Iterator[Row]:
     """How much batch means vary, for weights of both kinds under draws of both kinds."""
     x = bench.standardised(bench.task.train.x[: 10 * 1024])
-    for name in (f"nsa-{MANY}", f"nsa-i-{MANY}"):
-        supernet = bench.network(name)
-        if supernet is None:
-            continue
+    for name, supernet in bench.networks(f"nsa-{MANY}", f"nsa-i-{MANY}"):
         for per in PERS:
-            found = spread_of_means(supernet, x, supernet.space.random(), per=per, batches=30, seed=bench.seed)
+            found = spread_of_means(supernet, x, supernet.space.random(), per=per, batches=BATCHES, seed=bench.seed)
             yield {"row": name, "per": per, **asdict(found.overall), "layers": [one.total for one in found.layers]}
 
 
 def statistics(bench: Bench) -> Iterator[Row]:
     """Architectures by statistics of the batch and by running ones."""
     x, y = bench.test(bench.setup.judged)
-    for name in (f"nsa-{MANY}", f"nsa-i-{MANY}"):
-        supernet = bench.network(name)
-        if supernet is not None:
-            found = compare_statistics(supernet, x, y, choices_of(supernet)[:COMPARED], seed=bench.seed)
-            accuracies = {"batch": found.batch.accuracy, "running": found.running.accuracy}
-            yield {"row": name, "spearman": asdict(found.accuracy_correlation), **accuracies}
+    for name, supernet in bench.networks(f"nsa-{MANY}", f"nsa-i-{MANY}"):
+        found = compare_statistics(supernet, x, y, choices_of(supernet)[:COMPARED], seed=bench.seed)
+        accuracies = {"batch": found.batch.accuracy, "running": found.running.accuracy}
+        yield {"row": name, "spearman": asdict(found.accuracy_correlation), **accuracies}
 
 
 def curves(bench: Bench) -> Iterator[Row]:
@@ -179,27 +178,22 @@ def curves(bench: Bench) -> Iterator[Row]:
 def seen(bench: Bench) -> Iterator[Row]:
     """Table 1: listed wirings and others."""
     x, y = bench.test(bench.setup.judged)
-    for listed in (LISTED, 10 * LISTED, MANY):
-        supernet = bench.network(f"nsa-i-{listed}")
-        if supernet is None:
-            continue
+    for name, supernet in bench.networks(*(f"nsa-i-{listed}" for listed in (LISTED, 10 * LISTED, MANY))):
         assert isinstance(supernet.space, Wiring)
         known = choices_of(supernet)
         found = compare_seen(supernet, x, y, known[:COMPARED], unseen_wirings(supernet.space, known, COMPARED))
         means = {"seen": found.seen_accuracy, "unseen": found.unseen_accuracy}
-        yield {"row": f"nsa-i-{listed}", "auc": asdict(found.auc), **means}
+        yield {"row": name, "auc": asdict(found.auc), **means}
 
 
 def ensembles(bench: Bench) -> Iterator[Row]:
     """Fig. 4: mixtures of more and more listed wirings."""
     x, y = bench.test(bench.setup.judged)
-    for name in (f"nsa-i-{MANY}", f"nsa-id-aggregation-{MANY}"):
-        supernet = bench.network(name)
-        if supernet is not None:
-            found = combine_within(supernet, x, y.cpu(), choices_of(supernet))
-            alone = torch.tensor(found.members).mean().item()
-            pairs = {"disagreement": found.disagreement, "kl": found.kl}
-            yield {"row": name, "one": alone, **pairs, **asdict(found.averaged)}
+    for name, supernet in bench.networks(f"nsa-i-{MANY}", f"nsa-id-aggregation-{MANY}"):
+        found = combine_within(supernet, x, y.cpu(), choices_of(supernet))
+        alone = torch.tensor(found.members).mean().item()
+        pairs = {"disagreement": found.disagreement, "kl": found.kl}
+        yield {"row": name, "one": alone, **pairs, **asdict(found.averaged)}
 
 
 def attacks(bench: Bench) -> Iterator[Row]:
@@ -209,15 +203,11 @@ def attacks(bench: Bench) -> Iterator[Row]:
         return
     raw, y = bench.task.test.x[:count].to(bench.device), bench.task.test.y[:count].to(bench.device)
     standardise = bench.task.standardise.to(bench.device)
-    for name in ("dropout", "nsa-id"):
-        supernet = bench.network(name)
-        if supernet is None:
-            continue
+    for name, supernet in bench.networks("dropout", "nsa-id"):
         members = Within(supernet, choices_of(supernet))
-        equal = torch.full((len(members.views),), 1 / len(members.views), device=bench.device)
 
-        def says(x: Tensor, members: Within = members, equal: Tensor = equal) -> Predictive:
-            return Predictive.from_members(members(standardise(x)).double().log_softmax(-1), equal)
+        def says(x: Tensor, members: Within = members) -> Predictive:
+            return mixture(members(standardise(x)).double().log_softmax(-1))
 
         with torch.no_grad():
             clean = says(raw)
@@ -236,21 +226,12 @@ def attacks(bench: Bench) -> Iterator[Row]:
 def few_labels(bench: Bench) -> Iterator[Row]:
     """Section 5.3, by the mixture of all members."""
     x, y = bench.test()
-    for name in networks(bench.setup):
-        supernet = bench.network(name) if name.startswith("labels-") else None
-        if supernet is not None:
-            members = log_probs(supernet, x)
-            equal = torch.full((len(members),), 1 / len(members), dtype=torch.float64)
-            yield {"row": name, **summary(Predictive.from_members(members, equal).log_probs, y.cpu())}
+    names = [name for name in networks(bench.setup) if name.startswith("labels-")]
+    for name, supernet in bench.networks(*names):
+        yield {"row": name, **summary(mixture(log_probs(supernet, x)).log_probs, y.cpu())}
 
 
 MEASURES = {
-    "table": table,
-    "curves": curves,
-    "seen": seen,
-    "attacks": attacks,
-    "few labels": few_labels,
-    "batch means": batch_means,
-    "statistics": statistics,
-    "ensembles": ensembles,
-}
+    "table": table, "curves": curves, "seen": seen, "attacks": attacks, "few labels": few_labels,
+    "batch means": batch_means, "statistics": statistics, "ensembles": ensembles,
+}  # fmt: skip

@@ -16,6 +16,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Literal
 
 import torch
@@ -24,7 +25,7 @@ from torch import Tensor
 
 import polyarch as pa
 from polyarch.spaces.fourier import features, gates
-from polyarch.training.hypergradients import Rollout, sotl_first_order, sotl_forward, sotl_reverse, unrolled_exact
+from polyarch.training.hypergradients import sotl_first_order, sotl_forward, sotl_reverse, unrolled_exact
 from reproduce import training_speed_fourier as fourier
 from reproduce import training_speed_shown as shown
 from reproduce.showing import Row, about, chosen, draw, keep, page, sized_parser
@@ -59,7 +60,7 @@ def fixed_degrees(given: Namespace) -> Rows:
     Weights start as a linear layer's on all features (the thesis), or at zero (ours).
     """
     grid = (0, 1, 2, 3, 5, 21) if given.quick else (*range(10), *range(11, 22, 2))
-    models = [(seed, true, fixed) for seed in range(given.seeds) for true in TRUE_DEGREES for fixed in grid]
+    models = list(product(range(given.seeds), TRUE_DEGREES, grid))
     sets = torch.arange(len(models)) // len(grid)
     counts = torch.tensor([[float(j <= fixed) for j in range(22)] for *_, fixed in models], dtype=torch.float64)
     for definition in fourier.COLUMNS:
@@ -132,13 +133,7 @@ def learnt_degrees(given: Namespace) -> Rows:
 def learn_degrees(definition: fourier.Definition, objective: Objective, given: Namespace) -> Rows:
     """All starts, true degrees, seeds and strengths of L2 at once."""
     train, valid = fourier.load_series(definition, TRUE_DEGREES, given.seeds, fourier.HIGHEST)
-    models = [
-        (seed, true, start, strength)
-        for seed in range(given.seeds)
-        for true in TRUE_DEGREES
-        for start in STARTS
-        for strength in DEGREE_L2
-    ]
+    models = list(product(range(given.seeds), TRUE_DEGREES, STARTS, DEGREE_L2))
     sets = torch.arange(len(models)) // (len(STARTS) * len(DEGREE_L2))
     strengths = torch.tensor([strength for *_, strength in models], dtype=torch.float64)
     width = train.x.shape[-1]
@@ -167,11 +162,9 @@ def learn_degrees(definition: fourier.Definition, objective: Objective, given: N
         weights = sotl_first_order(loss, weights, alpha, batches, RATE).weights
         path.append(alpha[0])
     for (seed, true, start, strength), which, degrees in zip(models, sets, torch.stack(path, 1), strict=True):
-        best = (
-            fourier.best_by_validation(train.one(which), valid.one(which), true, strength)
-            if objective.kind == "valid"
-            else fourier.best_degree(definition, true, strength)
-        )
+        best = fourier.best_degree(definition, true, strength)
+        if objective.kind == "valid":
+            best = fourier.best_by_validation(train.one(which), valid.one(which), true, strength)
         yield {
             "seed": seed, "data": definition, "objective": objective.name, "true": true, "start": start,
             "degree_l2": strength, "steps": given.steps, "end": degrees[-1].item(),
@@ -254,10 +247,11 @@ def learning_rate(given: Namespace) -> Rows:
 
 def rate_slope(weights: Sequence[Tensor], rate: float, batches: Sequence[Any]) -> float:
     """How SoTL changes with the rate; forward, since there is one number to differentiate by and many steps."""
-    found: Rollout = sotl_forward(
-        lambda w, _, batch: network_loss(w, batch), weights, [torch.tensor(rate)], batches, lambda alpha: alpha[0]
-    )
-    return found.gradient[0].item()
+
+    def loss(w: Sequence[Tensor], _: Sequence[Tensor], batch: tuple[Tensor, Tensor]) -> Tensor:
+        return network_loss(w, batch)
+
+    return sotl_forward(loss, weights, [torch.tensor(rate)], batches, lambda alpha: alpha[0]).gradient[0].item()
 
 
 def trained(weights: Sequence[Tensor], rate: float, batches: Sequence[Any]) -> list[Tensor]:

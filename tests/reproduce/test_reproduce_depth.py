@@ -1,7 +1,6 @@
 """The paper's depth experiments: a short run, and tables and figures from tiny rows and from what is committed."""
 
 import json
-import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -10,11 +9,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results" / "depth"
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-@pytest.fixture(autouse=True)
-def from_the_root(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
 
 
 @pytest.fixture
@@ -36,11 +30,6 @@ def figures():
     from reproduce import depth_figures
 
     return depth_figures
-
-
-def call(depth, monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["depth", *map(str, arguments)])
-    depth.main()
 
 
 def quality(fit, accuracy=0.9):
@@ -97,23 +86,23 @@ def cells(markdown, first):
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_quick_run(depth, tables, monkeypatch, tmp_path, capsys):
-    call(depth, monkeypatch, "--quick", "--only", "released", "--epochs", 20, "--seeds", 1, "--device", "cpu",
+def test_quick_run(depth, tables, call, tmp_path, capsys):
+    call(depth, "--quick", "--only", "released", "--epochs", 5, "--seeds", 1, "--device", "cpu",
          "--out", tmp_path)  # fmt: skip
     part = tables.read(tmp_path, "released")
     [row] = part.rows
-    assert row["epochs"] == 20
+    assert row["epochs"] == 5
     assert sum(row["probs"]) == pytest.approx(1, abs=1e-3)
-    assert "--only released --epochs 20" in part.source
+    assert "--only released --epochs 5" in part.source
     capsys.readouterr()
-    call(depth, monkeypatch, "--table", "--out", tmp_path)
+    call(depth, "--table", "--out", tmp_path)
     printed = capsys.readouterr().out
     assert cells(printed, "20")[-1] == "1"
     assert "(not run: draws)" in printed
 
 
-def test_tables_of_tiny_rows(depth, monkeypatch, tiny, capsys):
-    call(depth, monkeypatch, "--table", "--out", tiny)
+def test_tables_of_tiny_rows(depth, call, tiny, capsys):
+    call(depth, "--table", "--out", tiny)
     text = capsys.readouterr().out
     assert cells(text, "LDN pruned, D=4") == [
         "LDN pruned, D=4", "2.5 ± 0.7 (2 … 3)", "−0.150 ± 0.071", "10.00 ± 0.00", "2",
@@ -150,33 +139,34 @@ def drawn(files):
 
 
 def test_figures_of_tiny_rows(figures, tiny, capsys):
-    assert drawn(figures.draw(tiny, list(figures.DRAWINGS))) == set(figures.DRAWINGS)
+    # Several D of images; of the committed rows there is one.
     write(tiny, "image_depths", [a_row(0, 3, 10, who=who, data="mnist", D=10) for who in ("LDN", "DDN")])
-    assert drawn(figures.draw(tiny, ["fig4", "fig9", "fig11"])) == {"fig4", "fig9", "fig11"}  # several D
+    assert drawn(figures.draw(tiny, list(figures.DRAWINGS))) == set(figures.DRAWINGS)
 
 
-def test_what_is_missing_is_skipped(depth, monkeypatch, tiny, capsys):
+def test_what_is_missing_is_skipped(depth, call, tiny, capsys):
     for file in tiny.glob("*.json"):
         if file.stem not in {"draws", "rotations"}:
             file.unlink()
-    call(depth, monkeypatch, "--figures", "fig2,fig4,fig6", "--out", tiny)
+    call(depth, "--figures", "fig2,fig4,fig6", "--out", tiny)
     assert drawn(tiny.glob("*.svg")) == {"fig2", "fig6"}
     assert "fig4: no rows of fashion or mnist or image_depths, skipped" in capsys.readouterr().out
 
 
-def test_functions_on_the_plane(figures, tmp_path, capsys):
-    assert drawn(figures.draw(tmp_path, ["fig3"], epochs=10)) == {"fig3"}
-    learnt = figures.learn("LDN", 10, 720.0, 200)
+def test_functions_on_the_plane(figures, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(figures, "SIDE", 24)
+    assert drawn(figures.draw(tmp_path, ["fig3"], epochs=4)) == {"fig3"}
+    learnt = figures.learn("LDN", 4, 720.0, 200)
     assert learnt.alone.shape == learnt.cut.shape == (21, figures.SIDE, figures.SIDE)
     assert learnt.cut[0] == pytest.approx(learnt.alone[0])  # cut at 0, all weight is there
     mixed = (learnt.probs[:, None, None] * learnt.alone).sum(0)
     assert learnt.cut[-1] == pytest.approx(mixed, abs=1e-6)
 
 
-def test_committed_results(depth, figures, tables, monkeypatch, tmp_path, capsys):
+def test_committed_results(depth, figures, tables, call, tmp_path, capsys):
     for file in RESULTS.glob("*.json"):
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    call(depth, monkeypatch, "--table", "--out", tmp_path)
+    call(depth, "--table", "--out", tmp_path)
     printed = capsys.readouterr().out
     assert cells(printed, "DDN, depth 20")[-1] == "6"
     assert drawn(figures.draw(tmp_path, list(figures.DRAWINGS))) >= {"fig2", "fig4", "fig5", "fig9", "fig10", "fig11"}

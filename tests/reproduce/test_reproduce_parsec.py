@@ -1,7 +1,6 @@
 """PARSEC's bias: the tabulated estimates are the method's own, and their mean goes where enumeration says."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,21 +14,11 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results" / "parsec" / "bias.json"
 
 
-@pytest.fixture(autouse=True)
-def from_the_root(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
-
-
 @pytest.fixture
 def parsec():
     from reproduce import parsec
 
     return parsec
-
-
-def call(parsec, monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["parsec", *map(str, arguments)])
-    parsec.main()
 
 
 @pytest.fixture
@@ -125,12 +114,12 @@ def test_fits_of_cells_are_those_of_their_networks(parsec):
     assert found.tolist() == pytest.approx(wanted, rel=1e-4)
 
 
-def test_quick_run_and_table(parsec, monkeypatch, tmp_path, capsys):
-    call(parsec, monkeypatch, "--quick", "--seeds", 1, "--out", tmp_path)
+def test_quick_run_and_table(parsec, call, tmp_path, capsys):
+    call(parsec, "--quick", "--seeds", 1, "--out", tmp_path)
     assert "temperature 1, K=16: bias" in capsys.readouterr().out
     found = json.loads((tmp_path / "bias.json").read_text())
     assert found["command"] == "python -m reproduce.parsec --quick --seeds 1"
-    call(parsec, monkeypatch, "--table", "--out", tmp_path)
+    call(parsec, "--table", "--out", tmp_path)
     table = capsys.readouterr().out
     assert table.count("| 16 |") == 2
     assert table.count("### six lines") == 2

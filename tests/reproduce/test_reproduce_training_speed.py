@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 import xml.etree.ElementTree as ElementTree
 from argparse import Namespace
 from pathlib import Path
@@ -12,11 +11,6 @@ import torch
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results" / "training-speed"
-
-
-@pytest.fixture(autouse=True)
-def from_the_root(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
 
 
 @pytest.fixture
@@ -38,11 +32,6 @@ def fourier():
     from reproduce import training_speed_fourier
 
     return training_speed_fourier
-
-
-def call(speed, monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["training_speed", *map(str, arguments)])
-    speed.main()
 
 
 def rows_of(folder, part):
@@ -92,7 +81,7 @@ def test_bounds_hold_and_tighten(bayes):
     """Means over many draws: Eq. 3.6 stays at the bound with less spread; inside the log it climbs to the evidence."""
     phi, y, generator = a_regression(1)
     counts = (1, 5, 50)
-    found = [bayes.judged(phi, y, counts, generator) for _ in range(150)]
+    found = [bayes.judged(phi, y, counts, generator) for _ in range(60)]
     sotl = {k: torch.tensor([each["sotl"][k] for each in found]) for k in counts}
     inside = {k: torch.tensor([each["inside"][k] for each in found]).mean() for k in counts}
     for k in counts:
@@ -107,7 +96,7 @@ def test_bounds_hold_and_tighten(bayes):
 
 
 def test_true_fixed_degree_has_the_lowest_sotl(speed):
-    rows = list(speed.fixed_degrees(Namespace(quick=True, seeds=1, steps=450)))
+    rows = list(speed.fixed_degrees(Namespace(quick=True, seeds=1, steps=300)))
     for data in ("thesis", "code"):
         for true in speed.TRUE_DEGREES:
             own = [r for r in rows if (r["data"], r["true"], r["start"]) == (data, true, "drawn")]
@@ -148,7 +137,7 @@ def test_best_by_validation(fourier):
 
 
 def test_learnt_degree_finds_the_truth(speed):
-    rows = list(speed.learn_degrees("thesis", speed.OBJECTIVES[0], Namespace(seeds=1, steps=2000)))
+    rows = list(speed.learn_degrees("thesis", speed.OBJECTIVES[0], Namespace(seeds=1, steps=1100)))
     assert len(rows) == 12
     for row in rows:
         if row["start"] <= 0:
@@ -198,8 +187,8 @@ def drawn(folder):
     return {file.stem for file in files}
 
 
-def test_quick_run(speed, monkeypatch, tmp_path, capsys):
-    call(speed, monkeypatch, "--quick", "--seeds", 1, "--steps", 100, "--out", tmp_path)
+def test_quick_run(speed, call, tmp_path, capsys):
+    call(speed, "--quick", "--seeds", 1, "--steps", 50, "--out", tmp_path)
     assert "needs --images" in capsys.readouterr().out
     assert {row["degree"] for row in rows_of(tmp_path, "evidence")} == {1, 3, 5}
     assert len(rows_of(tmp_path, "learnt_degrees")) == 2 * 3 * 12
@@ -207,29 +196,29 @@ def test_quick_run(speed, monkeypatch, tmp_path, capsys):
         {"seed": 0, "T": steps, "accuracy": [0.5, 0.75], "rates": [0.001, 0.01, 0.02], "end": 0.02} for steps in (0, 25)
     ]
     (tmp_path / "learning_rate.json").write_text(json.dumps({"command": "c", "machine": "m", "rows": rates}))
-    call(speed, monkeypatch, "--table", "--out", tmp_path)
+    call(speed, "--table", "--out", tmp_path)
     printed = capsys.readouterr().out
     assert "| T=25 | 50.00 | 75.00 | 0.0200 |" in printed
-    assert "`python -m reproduce.training_speed --quick --seeds 1 --steps 100` on" in printed
+    assert "`python -m reproduce.training_speed --quick --seeds 1 --steps 50` on" in printed
     assert "not run" not in printed
-    call(speed, monkeypatch, "--figures", "--out", tmp_path)
+    call(speed, "--figures", "--out", tmp_path)
     assert drawn(tmp_path) == {"evidence", "fig4-1a", "fig4-2", "fig4-3a", "fig4-3b"}
 
 
-def test_unknown_part(speed, monkeypatch, tmp_path, capsys):
+def test_unknown_part(speed, call, tmp_path, capsys):
     with pytest.raises(SystemExit):
-        call(speed, monkeypatch, "--quick", "--only", "evidnce", "--out", tmp_path)
+        call(speed, "--quick", "--only", "evidnce", "--out", tmp_path)
     assert "no part evidnce; there are evidence," in capsys.readouterr().err
 
 
-def test_committed_results(speed, monkeypatch, tmp_path, capsys):
+def test_committed_results(speed, call, tmp_path, capsys):
     for row in rows_of(RESULTS, "evidence"):
         assert row["chain"] == pytest.approx(row["evidence"], abs=1e-8)
         assert row["bound"] < row["evidence"]
     for row in rows_of(RESULTS, "learnt_degrees"):
         if row["degree_l2"] == 0.003 and row["objective"] in ("SoTL, T=25", "SoTL, T=2"):
             assert abs(row["end"] - row["true"]) <= 0.5
-    call(speed, monkeypatch, "--table", "--out", RESULTS)
+    call(speed, "--table", "--out", RESULTS)
     printed = capsys.readouterr().out
     assert "not run" not in printed
     page = (RESULTS.parent / "training-speed.md").read_text(encoding="utf-8")
