@@ -192,12 +192,6 @@ def at_least(name: str, value: float, least: float) -> None:
     _check_bounds(name, value, [AtLeast(least)])
 
 
-def positive(settings: Any, *names: str) -> None:
-    """Raises where a named setting is below 1."""
-    for name in names:
-        at_least(name, getattr(settings, name), 1)
-
-
 def parsed(setting: Setting, text: str) -> Any:
     """What a command line's text means for a setting, as `make` takes it.
 

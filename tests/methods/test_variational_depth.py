@@ -13,13 +13,17 @@ from polyarch.methods import FixedDepth, VariationalDepth
 from polyarch.methods.variational_depth import (
     depth_log_likelihood,
     elbo,
-    log_evidence,
     posterior,
     total_log_likelihood,
 )
 from polyarch.streams import Streams
 from polyarch.testing import check_distribution
 from polyarch.training.dry_run import prepare, standardised
+
+def log_evidence(fits, prior):
+    """Log p(Y | X), which exceeds the bound by KL(q || posterior) (Eq. 4)."""
+    return (fits + prior.log_probs.squeeze(-2)).logsumexp(-1)
+
 
 SPACE = pa.spaces.ResidualDepth(max_depth=6, width=8)
 

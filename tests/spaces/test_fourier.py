@@ -8,7 +8,7 @@ from polyarch import PolyarchError
 from polyarch.data.fourier import FourierSeries
 from polyarch.data.task import TaskShape
 from polyarch.distributions.priors import uniform
-from polyarch.spaces.fourier import Fourier, features, gates, soft_weights
+from polyarch.spaces.fourier import Fourier, features, gates
 from polyarch.spaces.views import All, Dense, PerExample, Soft, Sparse
 from polyarch.testing import check_space
 from polyarch.testing.spaces import make_supernet
@@ -143,7 +143,9 @@ def test_gates_as_soft_weights_are_equation_4_5(columns):
     supernet = make_supernet(space, SHAPE, (0,))
     x = inputs(1, 6)
     degree = torch.tensor([1.7], dtype=torch.float64, requires_grad=True)
-    y = supernet(x, Soft((soft_weights(gates(degree, 4)),)))
+    open_to = gates(degree, 4)
+    weights = open_to - torch.nn.functional.pad(open_to[..., 1:], (0, 1))  # a feature counts by all that have it
+    y = supernet(x, Soft((weights,)))
     angles, terms = x[0, :, 0].numpy(), supernet.weight[0, 0].tolist()
     expected = np.full(6, terms[0] * (math.tanh(1.7) + 1) / 2)
     for j in range(1, 5):

@@ -209,16 +209,6 @@ def test_too_few_channels_for_the_vertices_that_share_them():
         network(graph, stacks=0)
 
 
-def test_picture():
-    graph = cell({(0, 1), (1, 2), (0, 2)}, POOL).to_graph()
-    assert [node.label for node in graph.nodes] == ["input", POOL, "output"]
-    assert [(edge.source, edge.target, edge.label) for edge in graph.edges] == [
-        ("0", "1", ""),
-        ("0", "2", ""),
-        ("1", "2", ""),
-    ]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What is refused.
 

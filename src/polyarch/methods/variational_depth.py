@@ -141,11 +141,6 @@ def posterior(log_likelihoods: Tensor, prior: Distribution) -> Categorical:
     return Categorical(prior.decisions, joint.log_softmax(-1).unsqueeze(-2))
 
 
-def log_evidence(log_likelihoods: Tensor, prior: Categorical) -> Tensor:
-    """Log p(Y | X) = log sum_d p(d) p(Y | X, d), [...]; exceeds the bound by KL(q || posterior) (Eq. 4)."""
-    return (log_likelihoods + prior.log_probs.squeeze(-2)).logsumexp(-1)
-
-
 @torch.no_grad()
 def total_log_likelihood(problem: Problem, split: str) -> Tensor:
     """Log p(Y | X, d) of a whole split in evaluation mode: [repeats, depths], summed in double precision."""

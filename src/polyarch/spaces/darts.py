@@ -24,7 +24,7 @@ from typing_extensions import override
 from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError, unknown
-from polyarch.settings import at_least, positive
+from polyarch.settings import Positive, at_least
 from polyarch.spaces.cells import CellSpace
 from polyarch.spaces.choice import Choice, Dropout, DropPath, total
 from polyarch.spaces.cost import CostTable, choice_costs
@@ -67,9 +67,9 @@ class Darts(CellSpace):
     name: ClassVar[str] = "darts"
     most_skips: ClassVar[float] = 3 / 8
 
-    channels: int = 16
+    channels: Positive = 16
     """C, the channels of a node in the first cells (DARTS: 16 in search, 36 in evaluation)."""
-    layers: int = 8
+    layers: Positive = 8
     """The number of cells (DARTS: 8 in search, 20 in evaluation)."""
     operations: str = DARTS_OPERATIONS
     """What may stand on an edge, separated by commas. PARSEC leaves out `none`, S2 is `skip_connect,sep_conv_3x3`."""
@@ -83,7 +83,6 @@ class Darts(CellSpace):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive(self, "channels", "layers")
         at_least("skip_limit", self.skip_limit, 0)
         for name in self._listed:
             if name not in OPERATIONS:

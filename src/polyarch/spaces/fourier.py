@@ -196,8 +196,3 @@ def gates(max_degree: Tensor, degrees: int) -> Tensor:
         [..., degrees + 1].
     """
     return (torch.tanh(max_degree.unsqueeze(-1) - torch.arange(degrees + 1, device=max_degree.device)) + 1) / 2
-
-
-def soft_weights(gates: Tensor) -> Tensor:
-    """The weights under which `Soft` lets features count by `gates` [..., degrees + 1]; they sum to the first gate."""
-    return gates - F.pad(gates[..., 1:], (0, 1))

@@ -118,14 +118,6 @@ class Graph101:
             hashes = [_md5(f"{_joined(hashes, before[v])}|{_joined(hashes, after[v])}|{hashes[v]}") for v in vertices]
         return _md5(str(sorted(hashes)))
 
-    def to_graph(self) -> Graph:
-        """The picture of the cell: one node per vertex, labelled with what it does."""
-        nodes = tuple(Node(str(vertex), op) for vertex, op in enumerate(self.ops))
-        edges = tuple(
-            Edge(str(source), str(target), "") for source in range(len(nodes)) for target in self.children(source)
-        )
-        return Graph("NAS-Bench-101 cell", nodes, edges)
-
 
 def _check_shape(adjacency: tuple[tuple[int, ...], ...], ops: tuple[str, ...]) -> None:
     if len(ops) < 2:

@@ -24,7 +24,7 @@ from typing_extensions import override
 from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError
-from polyarch.settings import positive
+from polyarch.settings import Positive
 from polyarch.spaces.cells import CellSpace
 from polyarch.spaces.choice import Choice, ChoicePoint
 from polyarch.spaces.cost import CostTable, choice_costs
@@ -53,9 +53,9 @@ class NasBench1Shot1(CellSpace):
 
     sub_space: int = 1
     """1, 2 (four nodes) or 3 (five nodes)."""
-    channels: int = 16
+    channels: Positive = 16
     """C, the channels of a node in the first cells (the authors: 16)."""
-    cells: int = 9
+    cells: Positive = 9
     """How many cells follow each other; before those at one and two thirds images are halved and channels doubled."""
     statistics: Literal["batch", "running"] = "running"
     """What batch norm in the cells of a supernet uses in evaluation mode; the authors: `running`."""
@@ -64,7 +64,6 @@ class NasBench1Shot1(CellSpace):
         super().__post_init__()
         if self.sub_space not in PARENTS:
             raise PolyarchError(f"sub_space is {self.sub_space}; it must be 1, 2 or 3")
-        positive(self, "channels", "cells")
 
     @property
     def parents(self) -> tuple[int, ...]:

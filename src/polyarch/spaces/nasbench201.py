@@ -19,7 +19,7 @@ from typing_extensions import override
 from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError, unknown
-from polyarch.settings import positive
+from polyarch.settings import Positive
 from polyarch.spaces.cells import CellSpace
 from polyarch.spaces.choice import Choice, total
 from polyarch.spaces.cost import CostTable, choice_costs
@@ -43,19 +43,15 @@ class NasBench201(CellSpace):
     name: ClassVar[str] = "nasbench201"
     most_skips: ClassVar[float] = 5 / 6
 
-    channels: int = 16
+    channels: Positive = 16
     """C, the channels of the first stage (the benchmark: 16)."""
-    cells: int = 5
+    cells: Positive = 5
     """N, the cells of a stage (the benchmark: 5)."""
     network: Literal["search", "evaluation"] = "search"
     """Cells of a `search` have batch norm without scale and shift, and a bias in convolutions, as the benchmark's
     searches do; those of `evaluation` are as its networks were trained."""
     statistics: Literal["batch", "running"] = "batch"
     """What batch norm in the cells of a supernet uses in evaluation mode; the benchmark's searches: `batch`."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive(self, "channels", "cells")
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
