@@ -18,7 +18,7 @@ import torch
 
 from polyarch.architecture import Architecture
 from polyarch.data.task import TaskShape
-from polyarch.ranking.statistics import Figure, Numbers, kendall, mean_of_best, spearman, standing, standing_of_chance
+from polyarch.ranking.statistics import Estimate, Numbers, kendall, mean_of_best, spearman, standing, standing_of_chance
 from polyarch.scores import Score, Sog, Sogn, Sotl, TrainLoss, ValidAccuracy, ValidLoss
 from polyarch.tables.truth import find_truth
 from reproduce import one_shot_supernets_shown as shown
@@ -165,7 +165,7 @@ def baselines(known: Known) -> Iterator[Row]:
         yield {"kind": "half", "half": half, "parameters": rounded(size), **trust(known.seeds[cells])}
 
 
-def _ends(figure: Figure) -> list[float | None]:
+def _ends(figure: Estimate) -> list[float | None]:
     return [rounded(value) for value in (figure.value, figure.low, figure.high)]
 
 

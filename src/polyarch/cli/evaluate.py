@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from polyarch.cli.metrics import print_metrics
 from polyarch.cli.options import Json, RunFolder
-from polyarch.cli.tables import print_figures
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -171,7 +171,7 @@ def _print(found: Mapping[str, Any], examples: int) -> None:
     if len(title) > WIDE:
         print(found["architecture"])
         title = f"{examples} examples"
-    print_figures(title, {row: [figures] for row, figures in metrics.items()})
+    print_metrics(title, {row: [figures] for row, figures in metrics.items()})
     if all("aurc" in figures for figures in metrics.values()):
         print()
         rows = {row: [figures["aurc"]] for row, figures in metrics.items()}

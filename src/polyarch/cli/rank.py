@@ -18,7 +18,7 @@ from polyarch.cli.options import Json, Set
 if TYPE_CHECKING:
     from polyarch.architecture import Architecture
     from polyarch.data.task import Task, TaskShape
-    from polyarch.ranking import Figure, Ranking, Standing
+    from polyarch.ranking import Estimate, Ranking, Standing
     from polyarch.runs.run import Run
     from polyarch.scores.base import Candidate, Score
     from polyarch.spaces.base import Space
@@ -370,8 +370,8 @@ def _in_columns(cells: Iterable[str]) -> str:
     return "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, COLUMNS.values(), strict=True)).rstrip()
 
 
-def _correlation(figure: Figure) -> str:
-    if figure.value is None:
+def _correlation(estimate: Estimate) -> str:
+    if estimate.value is None:
         return "undefined"
-    spread = "" if figure.interval is None else f" [{figure.low:.2f}, {figure.high:.2f}]"
-    return f"{figure.value:.2f}{spread}"
+    spread = "" if estimate.interval is None else f" [{estimate.low:.2f}, {estimate.high:.2f}]"
+    return f"{estimate.value:.2f}{spread}"

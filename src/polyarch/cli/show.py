@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from polyarch.cli.metrics import print_metrics
 from polyarch.cli.options import Json, RunFolder
-from polyarch.cli.tables import print_figures
 
 if TYPE_CHECKING:
     from polyarch.runs.run import Run
@@ -82,7 +82,7 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
             rows[f"fixed {results[0]['architecture']}"] = [r["metrics"]["test"] for r in results]
     if rows:
         print()
-        print_figures("on test data", rows)
+        print_metrics("on test data", rows)
 
 
 def _truth(truth: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 from polyarch.diagnostics.resampling import resampled
 from polyarch.diagnostics.running import Evaluation, check_single, evaluate, evaluation_mode, views_of
 from polyarch.errors import PolyarchError
-from polyarch.ranking.statistics import RESAMPLES, Figure, Numbers
+from polyarch.ranking.statistics import RESAMPLES, Estimate, Numbers
 from polyarch.settings import at_least
 from polyarch.spaces.base import Supernet
 from polyarch.spaces.wiring import Wiring
@@ -29,7 +29,7 @@ class Generalisation:
     seen_accuracy: float
     """The mean."""
     unseen_accuracy: float
-    auc: Figure
+    auc: Estimate
     """How often a seen architecture is more accurate than an unseen one, ties by half: 1 where every one is, 0.5 where
     accuracy does not tell them apart. Both groups are resampled for the interval."""
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from polyarch.diagnostics.resampling import resampled
 from polyarch.diagnostics.running import Evaluation, check_single, evaluate, normalising, shuffled, views_of
 from polyarch.errors import PolyarchError
-from polyarch.ranking.statistics import RESAMPLES, Figure, Numbers, spearman
+from polyarch.ranking.statistics import RESAMPLES, Estimate, Numbers, spearman
 from polyarch.settings import at_least
 from polyarch.spaces.base import Supernet
 
@@ -30,9 +30,9 @@ class Normalisation:
     """With batch norm in training mode."""
     running: Evaluation
     """With batch norm in evaluation mode."""
-    accuracy_correlation: Figure
+    accuracy_correlation: Estimate
     """Spearman's, between the accuracies of both; not defined where one of them is the same for all."""
-    log_likelihood_correlation: Figure
+    log_likelihood_correlation: Estimate
 
 
 def compare_statistics(
@@ -69,7 +69,7 @@ def compare_statistics(
     with normalising(supernet, "running"):
         running = evaluate(supernet, views, batches, y)
 
-    def correlation(one: Sequence[float], other: Sequence[float]) -> Figure:
+    def correlation(one: Sequence[float], other: Sequence[float]) -> Estimate:
         return resampled(_spearman, np.stack([one, other], 1), resamples=resamples, seed=seed)
 
     return Normalisation(

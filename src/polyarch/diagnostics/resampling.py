@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from polyarch.ranking.statistics import RESAMPLES, Figure, Numbers, figure_of
+from polyarch.ranking.statistics import RESAMPLES, Estimate, Numbers, estimate_of
 from polyarch.settings import at_least
 
 
 def resampled(
     statistic: Callable[..., float | None], *samples: Numbers, resamples: int = RESAMPLES, seed: int = 0
-) -> Figure:
+) -> Estimate:
     """A number and its interval: the percentiles of bootstrap resamples that hold 95 % of them.
 
     Args:
@@ -31,4 +31,4 @@ def resampled(
         found = statistic(*(sample[chance.integers(len(sample), size=len(sample))] for sample in samples))
         return np.nan if found is None else found
 
-    return figure_of(statistic(*samples), np.array([again() for _ in range(resamples)]))
+    return estimate_of(statistic(*samples), np.array([again() for _ in range(resamples)]))

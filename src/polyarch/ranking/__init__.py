@@ -2,7 +2,7 @@
 
 from polyarch.ranking.ranking import Ranking, draw, rank
 from polyarch.ranking.statistics import (
-    Figure,
+    Estimate,
     Standing,
     kendall,
     mean_of_best,
@@ -13,7 +13,7 @@ from polyarch.ranking.statistics import (
 )
 
 __all__ = [
-    "Figure",
+    "Estimate",
     "Ranking",
     "Standing",
     "draw",

@@ -84,11 +84,11 @@ def _panel(axes: Axes, name: str, scored: Scored, places: np.ndarray, sizes: np.
 
 
 def _correlation(scored: Scored) -> str:
-    figure = scored.standing.spearman
-    if figure.value is None:
+    estimate = scored.standing.spearman
+    if estimate.value is None:
         return "undefined"
-    spread = "" if figure.interval is None else f" [{figure.low:.2f}, {figure.high:.2f}]"
-    return f"{figure.value:.2f}{spread}".replace("-", "−")
+    spread = "" if estimate.interval is None else f" [{estimate.low:.2f}, {estimate.high:.2f}]"
+    return f"{estimate.value:.2f}{spread}".replace("-", "−")
 
 
 def _key(figure: Figure, points: PathCollection, width: float, height: float) -> None:

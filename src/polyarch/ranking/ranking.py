@@ -17,7 +17,7 @@ from polyarch.errors import PolyarchError
 from polyarch.ranking.ledger import Evaluation, Ledger, open_ledger
 from polyarch.ranking.statistics import (
     RESAMPLES,
-    Figure,
+    Estimate,
     Numbers,
     Standing,
     standing,
@@ -244,9 +244,9 @@ def _merit(values: Numbers, larger_is_better: bool) -> Numbers:
 
 
 def _told(found: Standing, seconds: float, not_finite: int) -> dict[str, Any]:
-    figures = {name: value for name, value in vars(found).items() if isinstance(value, Figure)}
-    told: dict[str, Any] = {name: figure.value for name, figure in figures.items()}
-    told |= {"seconds": seconds, "intervals": {name: figure.interval for name, figure in figures.items()}}
+    estimates = {name: value for name, value in vars(found).items() if isinstance(value, Estimate)}
+    told: dict[str, Any] = {name: estimate.value for name, estimate in estimates.items()}
+    told |= {"seconds": seconds, "intervals": {name: estimate.interval for name, estimate in estimates.items()}}
     if found.undefined:
         told["undefined"] = found.undefined
     if not_finite:

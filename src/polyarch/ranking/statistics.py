@@ -38,7 +38,7 @@ _BLOCK = 2**21
 
 
 @dataclass(frozen=True)
-class Figure:
+class Estimate:
     """A number and its interval; None where it is not defined."""
 
     value: float | None
@@ -55,15 +55,15 @@ class Figure:
 class Standing:
     """How well a score orders architectures."""
 
-    spearman: Figure
-    kendall: Figure
-    sparse_kendall: Figure
+    spearman: Estimate
+    kendall: Estimate
+    sparse_kendall: Estimate
     """Not defined for a truth that is no accuracy."""
-    top10: Figure
+    top10: Estimate
     """Mean truth of its ten best, or of all where there are fewer."""
-    regret: Figure
+    regret: Estimate
     """By how much the truth of its best falls short of the best there is."""
-    with_parameters: Figure
+    with_parameters: Estimate
     """Spearman's correlation of the score with the number of parameters."""
     undefined: str = ""
     """Why correlations with the truth are not defined, where they are not."""
@@ -117,20 +117,20 @@ def standing(
     tenths = to_tenths(facts) if better == "higher" else None
     drawn = np.random.default_rng(seed).integers(len(ranks), size=(resamples, len(ranks)))
 
-    def correlation(one: Numbers, other: Numbers) -> Figure:
-        return figure_of(spearman(one, other), _by_rows(drawn, lambda rows: _spearman(one[rows], other[rows])))
+    def correlation(one: Numbers, other: Numbers) -> Estimate:
+        return estimate_of(spearman(one, other), _by_rows(drawn, lambda rows: _spearman(one[rows], other[rows])))
 
-    def order(other: Numbers) -> Figure:
-        return figure_of(kendall(ranks, other), _resampled_kendall(ranks, other, drawn))
+    def order(other: Numbers) -> Estimate:
+        return estimate_of(kendall(ranks, other), _resampled_kendall(ranks, other, drawn))
 
     tops = _by_rows(drawn, lambda rows: _mean_of_best(ranks[rows], facts[rows], TOP))
     regrets = _by_rows(drawn, lambda rows: _regret(ranks[rows], merit[rows]))
     return Standing(
         spearman=correlation(ranks, merit),
         kendall=order(merit),
-        sparse_kendall=Figure(None) if tenths is None else order(tenths),
-        top10=figure_of(mean_of_best(ranks, facts), tops),
-        regret=figure_of(float(_regret(ranks[None], merit[None])[0]), regrets),
+        sparse_kendall=Estimate(None) if tenths is None else order(tenths),
+        top10=estimate_of(mean_of_best(ranks, facts), tops),
+        regret=estimate_of(float(_regret(ranks[None], merit[None])[0]), regrets),
         with_parameters=correlation(ranks, sizes),
         undefined=_why_undefined(ranks, facts),
     )
@@ -159,21 +159,21 @@ def standing_of_chance(
     chance = np.random.default_rng(seed)
     drawn = np.stack([chance.permutation(orders) for _ in range(resamples)])
 
-    def by_kendall(other: Numbers) -> Figure:
-        return Figure(None) if _constant(other) else figure_of(0.0, _kendall_of_chance(other, resamples, chance))
+    def by_kendall(other: Numbers) -> Estimate:
+        return Estimate(None) if _constant(other) else estimate_of(0.0, _kendall_of_chance(other, resamples, chance))
 
-    def by_spearman(other: Numbers) -> Figure:
+    def by_spearman(other: Numbers) -> Estimate:
         if _constant(other):
-            return Figure(None)
-        return figure_of(0.0, _spearman(drawn, np.broadcast_to(other, drawn.shape)))
+            return Estimate(None)
+        return estimate_of(0.0, _spearman(drawn, np.broadcast_to(other, drawn.shape)))
 
     spread = np.broadcast_to(facts, drawn.shape)
     return Standing(
         spearman=by_spearman(merit),
         kendall=by_kendall(merit),
-        sparse_kendall=by_kendall(to_tenths(facts)) if better == "higher" else Figure(None),
-        top10=figure_of(float(facts.mean()), _mean_of_best(drawn, spread, TOP)),
-        regret=figure_of(float(merit.max() - merit.mean()), _regret(drawn, np.broadcast_to(merit, drawn.shape))),
+        sparse_kendall=by_kendall(to_tenths(facts)) if better == "higher" else Estimate(None),
+        top10=estimate_of(float(facts.mean()), _mean_of_best(drawn, spread, TOP)),
+        regret=estimate_of(float(merit.max() - merit.mean()), _regret(drawn, np.broadcast_to(merit, drawn.shape))),
         with_parameters=by_spearman(sizes),
         undefined=_why_undefined(orders, facts),
     )
@@ -286,10 +286,10 @@ def _defined(number: float) -> float | None:
     return None if np.isnan(number) else float(number)
 
 
-def figure_of(value: float | None, resampled: Numbers) -> Figure:
+def estimate_of(value: float | None, resampled: Numbers) -> Estimate:
     """A number with the percentiles of its resamples, where it and most of them are defined."""
     known = resampled[~np.isnan(resampled)]
     if value is None or 2 * len(known) < len(resampled):
-        return Figure(value)
+        return Estimate(value)
     low, high = np.percentile(known, INSIDE)
-    return Figure(value, float(low), float(high))
+    return Estimate(value, float(low), float(high))

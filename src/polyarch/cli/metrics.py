@@ -1,4 +1,4 @@
-"""Figures of merit as a table on the terminal."""
+"""Metrics as a table on the terminal."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ WIDE = 200
 """Characters of a line where nobody looks at a screen: enough for all that is told."""
 
 
-def print_figures(title: str, rows: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
-    """One line per row: its figures, or their mean and standard deviation where there are several (repeats)."""
+def print_metrics(title: str, rows: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
+    """One line per row: its metrics, or their mean and standard deviation where there are several (repeats)."""
     from rich.console import Console
     from rich.table import Table
 
-    shown = [name for name in HEADERS if all(name in figures for found in rows.values() for figures in found)]
+    shown = [name for name in HEADERS if all(name in metrics for found in rows.values() for metrics in found)]
     table = Table(box=None, pad_edge=False)
     table.add_column(title, no_wrap=True)
     for name in shown:
         table.add_column(HEADERS[name], justify="right")
     for label, found in rows.items():
-        table.add_row(label, *(mean_and_spread([figures[name] for figures in found]) for name in shown))
+        table.add_row(label, *(mean_and_spread([metrics[name] for metrics in found]) for name in shown))
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = WIDE
@@ -37,7 +37,7 @@ def print_figures(title: str, rows: Mapping[str, Sequence[Mapping[str, float]]])
 
 
 def mean_and_spread(values: Sequence[float]) -> str:
-    """A figure, or for several its mean ± standard deviation."""
+    """A number, or for several its mean ± standard deviation."""
     if len(values) == 1:
         return f"{values[0]:.4f}"
     return f"{statistics.fmean(values):.3f} ± {statistics.stdev(values):.3f}"
