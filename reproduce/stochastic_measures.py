@@ -95,7 +95,7 @@ def log_probs(supernet: Supernet, x: Tensor) -> Tensor:
 
 def mixture(members: Tensor) -> Predictive:
     """What members [members, n, classes] say together, each as loud as the others."""
-    equal = torch.full((len(members),), 1 / len(members), dtype=torch.float64, device=members.device)
+    equal = torch.full((len(members),), 1 / len(members), dtype=torch.float64)
     return Predictive.from_members(members, equal)
 
 
@@ -205,9 +205,10 @@ def attacks(bench: Bench) -> Iterator[Row]:
     standardise = bench.task.standardise.to(bench.device)
     for name, supernet in bench.networks("dropout", "nsa-id"):
         members = Within(supernet, choices_of(supernet))
+        equal = torch.full((len(members.views),), 1 / len(members.views), device=bench.device)
 
-        def says(x: Tensor, members: Within = members) -> Predictive:
-            return mixture(members(standardise(x)).double().log_softmax(-1))
+        def says(x: Tensor, members: Within = members, equal: Tensor = equal) -> Predictive:
+            return Predictive.from_members(members(standardise(x)).double().log_softmax(-1), equal)
 
         with torch.no_grad():
             clean = says(raw)
