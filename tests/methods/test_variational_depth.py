@@ -20,6 +20,7 @@ from polyarch.streams import Streams
 from polyarch.testing import check_distribution
 from polyarch.training.dry_run import prepare, standardised
 
+
 def log_evidence(fits, prior):
     """Log p(Y | X), which exceeds the bound by KL(q || posterior) (Eq. 4)."""
     return (fits + prior.log_probs.squeeze(-2)).logsumexp(-1)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import override
 

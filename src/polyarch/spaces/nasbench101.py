@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from polyarch.errors import PolyarchError, unknown
 from polyarch.settings import at_least
-from polyarch.spaces.graph import Edge, Graph, Node
 
 INPUT, OUTPUT = "input", "output"
 OPERATIONS = ("conv3x3-bn-relu", "conv1x1-bn-relu", "maxpool3x3")
