@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -28,11 +28,12 @@ from polyarch.methods.bilevel import (
     open_logits,
     simplices_shape,
 )
-from polyarch.settings import Count, NonNegative, Positive, PositiveFloat, Share, at_least
+from polyarch.settings import Count, Positive, PositiveFloat, at_least
 from polyarch.spaces.base import Space, relaxation_of
 from polyarch.spaces.views import Soft
 from polyarch.streams import Streams
 from polyarch.training.natural import (
+    NaturalGradient,
     Posterior,
     bayes_by_backprop,
     curvature_by_noise,
@@ -41,22 +42,6 @@ from polyarch.training.natural import (
     vadam,
     vadam_printed,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class NaturalGradient:
-    """How belief moves."""
-
-    update: Literal["vadam", "printed", "bayes-by-backprop", "von", "vprop"] = "vadam"
-    """Variational Adam as in its library (`vadam`) or as `printed` (Eqs. 17 and 18), Eq. 7 (`bayes-by-backprop`),
-    Eqs. 13 and 14 (`von`), or Eqs. 13 and 15 (`vprop`)."""
-    lr: NonNegative = 3e-4
-    """Learning rate of the mean; as printed also that of the curvature s, and of `bayes-by-backprop` that of both
-    parameters (the paper's code)."""
-    beta1: Share = 0.5
-    """Of `vadam` the decay of the mean gradient, of `printed` the momentum gamma (the paper's code)."""
-    beta2: Share = 0.999
-    """Of `vadam`, the decay of the curvature s (the paper's code)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,15 +83,9 @@ class Balenas(Bilevel):
         return {"mean": mean.requires_grad_(), "precision": precision}
 
     @override
-    def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
-        state = super().init(problem, streams, previous)
-        # The curvature s is part of belief's precision.
-        del state.optimiser["belief.mean.second"]
-        return state
-
-    @override
-    def schedule(self, epoch: int) -> dict[str, float]:
-        return super().schedule(epoch) | {"arch.lr": self.arch.lr}
+    def belief_buffers(self, movable: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Without a second moment: the curvature s is part of belief's precision."""
+        return {name: value for name, value in super().belief_buffers(movable).items() if not name.endswith(".second")}
 
     @override
     def noise(self, problem: Problem, generator: torch.Generator, passes: int) -> dict[str, Tensor]:

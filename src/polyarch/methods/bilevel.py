@@ -46,7 +46,8 @@ from polyarch.training.augment import Augment
 from polyarch.training.curvature import hessian
 from polyarch.training.evaluation import collapse_of, evaluate_view
 from polyarch.training.hypergradients import mixed_product, sotl_reverse
-from polyarch.training.optimisers import DARTS_WEIGHTS, Sgd, adam_buffers, momentum_buffers
+from polyarch.training.natural import NaturalGradient
+from polyarch.training.optimisers import DARTS_WEIGHTS, Adam, Sgd, adam_buffers, momentum_buffers
 from polyarch.training.snapshots import Snapshot
 from polyarch.trees import tree_map
 
@@ -92,6 +93,8 @@ class Bilevel(Method, ABC):
     """As for every method; these searches keep the last state."""
     weights: Sgd = DARTS_WEIGHTS
     """How the shared weights are trained (DARTS)."""
+    arch: Adam | NaturalGradient
+    """How belief is trained."""
     augment: Augment = Augment()
     """How training and search images are changed at random (DARTS: crop 4, flip)."""
     objective: Objective = Objective()
@@ -150,6 +153,10 @@ class Bilevel(Method, ABC):
     def move_belief(self, problem: Problem, state: State, found: Sequence[Gradients], feed: Feed) -> None:
         """Moves belief, given its gradients at every draw."""
 
+    def belief_buffers(self, movable: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What `move_belief` keeps from step to step; Adam's moments by default."""
+        return adam_buffers(belief=movable)
+
     # -- what a method must have ---------------------------------------------------------------------------------------
 
     def check(self, space: Space) -> None:
@@ -198,8 +205,8 @@ class Bilevel(Method, ABC):
         return drawn
 
     def schedule(self, epoch: int) -> dict[str, float]:
-        """The rate of the weights; with stages also the share of their dropout that is left."""
-        found = {"weights.lr": self.weights.lr_at(epoch, self.epochs)}
+        """The rates; with stages also the share of their dropout that is left."""
+        found = {"weights.lr": self.weights.lr_at(epoch, self.epochs), "arch.lr": self.arch.lr}
         return found | ({"dropout": self.plan.fading(self, epoch)} if self.plan else {})
 
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
@@ -217,7 +224,7 @@ class Bilevel(Method, ABC):
             belief[OPEN] = self.plan.open_options(self, problem, previous)
         state = State.of(problem.supernet, belief)
         movable = {name: value for name, value in state.belief.items() if value.requires_grad}
-        state.optimiser = {**momentum_buffers(weights=state.weights), **adam_buffers(belief=movable)}
+        state.optimiser = {**momentum_buffers(weights=state.weights), **self.belief_buffers(movable)}
         if self.objective.loss != "valid":
             state.scratch = {f"before/{k}": torch.empty_like(v) for k, v in enumerate(self._put_back(state))}
             state.scratch |= {f"summed/{k}": torch.zeros_like(v) for k, v in enumerate(moving(state))}

@@ -42,10 +42,6 @@ class Darts(Bilevel):
         return {"alpha": first_logits(problem, streams).requires_grad_()}
 
     @override
-    def schedule(self, epoch: int) -> dict[str, float]:
-        return super().schedule(epoch) | {"arch.lr": self.arch.lr}
-
-    @override
     def mixture(
         self, space: Space, belief: Mapping[str, Tensor], noise: Mapping[str, Tensor], schedule: Mapping[str, Tensor]
     ) -> Soft:

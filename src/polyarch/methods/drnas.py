@@ -47,10 +47,6 @@ class Drnas(Bilevel):
         return {"beta": first_logits(problem, streams).requires_grad_()}
 
     @override
-    def schedule(self, epoch: int) -> dict[str, float]:
-        return super().schedule(epoch) | {"arch.lr": self.arch.lr}
-
-    @override
     def noise(self, problem: Problem, generator: torch.Generator, passes: int) -> dict[str, Tensor]:
         return dirichlet_noise((passes, *simplices_shape(problem.space)), generator)
 

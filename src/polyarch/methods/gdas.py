@@ -62,7 +62,7 @@ class Gdas(Bilevel):
     def schedule(self, epoch: int) -> dict[str, float]:
         share = epoch / max(self.epochs - 1, 1)
         falling = self.temperature + (self.last_temperature - self.temperature) * share
-        return super().schedule(epoch) | {"arch.lr": self.arch.lr, "temperature": falling}
+        return super().schedule(epoch) | {"temperature": falling}
 
     @override
     def noise(self, problem: Problem, generator: torch.Generator, passes: int) -> dict[str, Tensor]:

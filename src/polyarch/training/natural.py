@@ -12,9 +12,28 @@ far the mean moves.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
+
+from polyarch.settings import NonNegative, Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class NaturalGradient:
+    """How belief moves."""
+
+    update: Literal["vadam", "printed", "bayes-by-backprop", "von", "vprop"] = "vadam"
+    """Variational Adam as in its library (`vadam`) or as `printed` (Eqs. 17 and 18), Eq. 7 (`bayes-by-backprop`),
+    Eqs. 13 and 14 (`von`), or Eqs. 13 and 15 (`vprop`)."""
+    lr: NonNegative = 3e-4
+    """Learning rate of the mean; as printed also that of the curvature s, and of `bayes-by-backprop` that of both
+    parameters (the paper's code)."""
+    beta1: Share = 0.5
+    """Of `vadam` the decay of the mean gradient, of `printed` the momentum gamma (the paper's code)."""
+    beta2: Share = 0.999
+    """Of `vadam`, the decay of the curvature s (the paper's code)."""
 
 
 @dataclass(frozen=True)
