@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -223,15 +224,11 @@ class Loop:
             feed = Feed(batches, self._own_draws(), self._schedule)
             captures = self.device.type == "cuda" and captured_form(self.method) is self.method
             changed = {**self.state.tensors(), **{f"scratch/{n}": v for n, v in self.state.scratch.items()}}
-            self._captured[key] = CapturedStep(lambda: self._compute(part, feed), changed, captures)
+            self._captured[key] = CapturedStep(partial(_compute, self.problem, self.state, part, feed), changed, captures)
         return self._captured[key]()
 
     def _own_draws(self) -> dict[str, Any]:
         return {name: value for name, value in self._draws.items() if name not in self.batches.names}
-
-    def _compute(self, part: Part, feed: Feed) -> Info:
-        with self.problem.computing():
-            return part.run(self.problem, self.state, feed)
 
     def _evaluate(self, steps: Mapping[str, Tensor], watched: Mapping[str, Tensor]) -> dict[str, Any]:
         """Evaluates, keeps the best, and says what happened: every value a list with one entry per repeat."""
@@ -280,6 +277,12 @@ class Loop:
         chosen = torch.tensor(better, device=self.device).nonzero().squeeze(-1)
         for kept, value in zip(self.best.values(), current, strict=True):
             kept[chosen] = value[chosen]
+
+
+def _compute(problem: Problem, state: State, part: Part, feed: Feed) -> Info:
+    # It does not know the loop, so that a loop that is done with frees the memory of its recordings at once.
+    with problem.computing():
+        return part.run(problem, state, feed)
 
 
 class Diverged(PolyarchError):
