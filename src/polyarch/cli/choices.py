@@ -121,8 +121,8 @@ def _find(groups: dict[str, type[Any]], name: str) -> tuple[str, Setting]:
         named, kind = name, "setting"
     known = {group: settings_of(cls) for group, cls in groups.items()}
     found = [(group, own) for group, settings in known.items() for own in matching(settings, named)]
-    # In full, a name means itself, even where longer ones end in it.
-    exact = [(group, own) for group, own in found if name == f"{group}.{own}"]
+    # A whole name means itself, even where longer ones end in it.
+    exact = [(group, own) for group, own in found if own == named]
     if len(exact or found) > 1:
         options = " or ".join(f"{group}.{own}" for group, own in found)
         raise PolyarchError(f"setting {name!r} is in several places; write {options}")

@@ -224,7 +224,9 @@ class Loop:
             feed = Feed(batches, self._own_draws(), self._schedule)
             captures = self.device.type == "cuda" and captured_form(self.method) is self.method
             changed = {**self.state.tensors(), **{f"scratch/{n}": v for n, v in self.state.scratch.items()}}
-            self._captured[key] = CapturedStep(partial(_compute, self.problem, self.state, part, feed), changed, captures)
+            self._captured[key] = CapturedStep(
+                partial(_compute, self.problem, self.state, part, feed), changed, captures
+            )
         return self._captured[key]()
 
     def _own_draws(self) -> dict[str, Any]:
