@@ -2,9 +2,9 @@
 
     python -m bench.searches [--epochs 10] [--train 12] [--random 5] [--seeds 1]
 
-NAS-Bench-201 at C=8, N=1 on digits. Prints one JSON line a method: seconds of the search, the selected cell, its share
-of skips, and its test accuracy after being trained alone; the last line has random cells trained the same way, mean and
-deviation. The goal is under 90 s a search on two cores.
+NAS-Bench-201 at C=8, N=1 on digits. Prints one JSON line per method: seconds of the search, the selected cell, its
+share of skips, and its test accuracy after being trained alone; the last line has random cells trained the same way,
+mean and deviation. The goal is under 90 s per search on two cores.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import torch
 import polyarch as pa
 from polyarch.catalogue import find
 from polyarch.distributions import uniform
+from polyarch.settings import make
 from polyarch.spaces.cells import collapse
 
 SPACE = pa.spaces.NasBench201(channels=8, cells=1)
@@ -49,7 +50,7 @@ def main() -> None:
     for name in METHODS:
         cls, preset = find("method", name)
         for seed in range(arguments.seeds):
-            method = cls(**{**preset, "epochs": arguments.epochs})
+            method = make(cls, {**preset, "epochs": arguments.epochs})
             with tempfile.TemporaryDirectory() as folder:
                 start = time.monotonic()
                 run = pa.search(SPACE, task, method, out=Path(folder) / "run", seed=seed)

@@ -18,7 +18,7 @@ from polyarch.runs import search as searching
 from polyarch.runs.run import read_history
 from polyarch.runs.search import resume
 
-LONGER = (*SPIRALS, *SMALL, "--set", "epochs=500", "--set", "stop=never")
+LONGER = (*SPIRALS, *SMALL, "--set", "epochs=500", "--set", "stopping.split=never")
 """A search of a few seconds: long enough to be caught in the act."""
 
 
