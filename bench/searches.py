@@ -21,6 +21,7 @@ import torch
 import polyarch as pa
 from polyarch.catalogue import find
 from polyarch.distributions import uniform
+from polyarch.settings import make
 from polyarch.spaces.cells import collapse
 
 SPACE = pa.spaces.NasBench201(channels=8, cells=1)
@@ -49,7 +50,7 @@ def main() -> None:
     for name in METHODS:
         cls, preset = find("method", name)
         for seed in range(arguments.seeds):
-            method = cls(**{**preset, "epochs": arguments.epochs})
+            method = make(cls, {**preset, "epochs": arguments.epochs})
             with tempfile.TemporaryDirectory() as folder:
                 start = time.monotonic()
                 run = pa.search(SPACE, task, method, out=Path(folder) / "run", seed=seed)

@@ -257,7 +257,9 @@ def test_resume(folder, task, monkeypatch):
     assert [name for name, value in plain.items() if not torch.equal(value, resumed[name])] == []
 
 
-def test_repeats(case, folder, task):
+def test_repeats(name, case, folder, task):
+    if case.slow and name in CATALOGUE:
+        pytest.skip("tests of spaces have repeats; some slopes there are 0 but for rounding, which Adam makes steps of")
     check_repeats(case.method, case.space, task, folder)
 
 

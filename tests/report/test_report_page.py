@@ -56,6 +56,19 @@ def test_images(digits, page):
     assert "entropy of belief, nats</text>" in text
 
 
+def test_settings_of_parts_have_dotted_names(page):
+    text = read(page("digits"))
+    for name, value in (("weights.lr", "0.1"), ("weights.schedule.kind", "constant"), ("stopping.split", "auto")):
+        assert f'<tr><th scope="row">{name}</th><td>{value}</td></tr>' in text
+
+
+def test_only_where_the_best_state_is_kept_was_training_still_improving(page):
+    """A search that keeps the last state always ends at its last epoch."""
+    said = "training was still improving"
+    assert said in read(page("spirals"))
+    assert said not in read(page("cell_search"))
+
+
 def test_risk_and_disagreement_are_those_of_the_run(digits, page):
     text = read(page("digits"))
     [section] = re.findall(r'<section id="uncertainty">(.*?)</section>', text, flags=re.S)

@@ -742,7 +742,7 @@ def test_a_module_that_has_changed_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_method_on_an_unusual_module(tmp_path):
-    """Resumes, repeats and rehearses; what is frozen stays as it was drawn."""
+    """Resumes, repeats and runs dry; what is frozen stays as it was drawn."""
     write_data(tmp_path)
     task = pa.data.load(tmp_path / "tiny.npz", select=0.25)
     space = ModuleSpace(Unusual)

@@ -99,7 +99,7 @@ def dirichlet_noise(shape: Sequence[int], generator: torch.Generator) -> dict[st
     return {
         "dirichlet_normal": torch.randn(*shape, TRIES, generator=generator),
         "dirichlet_uniform": torch.rand(*shape, TRIES, generator=generator),
-        # Not exponential_, which fake tensors cannot rehearse with a generator.
+        # Not exponential_, which fake tensors cannot draw with a generator.
         "dirichlet_exponential": -torch.rand(*shape, generator=generator)
         .clamp_min(torch.finfo(torch.float32).tiny)
         .log(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -179,7 +179,7 @@ def curves(report: ReportData) -> dict[str, Any] | None:
         "svg": time_figures.curves(report.trajectories, panels),
         "kept": "" if report.several else str(report.trajectories[0].kept),
         "rising": all(c.kept == c.epochs[-1] for c in report.trajectories)
-        and report.run.config.method["settings"].get("stop") != "never",
+        and report.run.config.method["settings"]["stopping"]["split"] != "never",
         "steps": any(line.split == "step" for panel in panels for line in panel.lines),
         "where": formatting.SPLITS[evaluated[0]] if len(evaluated) == 1 else "",
     }
@@ -251,8 +251,8 @@ def made(report: ReportData) -> dict[str, Any]:
         "tables": [
             ("Run", general),
             ("Data", data),
-            (f"Space: {config.space['name']}", config.space["settings"]),
-            (f"Method: {config.method['name']}", config.method["settings"]),
+            (f"Space: {config.space['name']}", _by_dotted_name(config.space["settings"])),
+            (f"Method: {config.method['name']}", _by_dotted_name(config.method["settings"])),
         ],
         "command": commands.search_command(report.run, again, len(report.runs), _trained_along(report)),
         "call": commands.search_call(report.run, again, len(report.runs)),
@@ -260,6 +260,15 @@ def made(report: ReportData) -> dict[str, Any]:
         "python": _python(report),
         "baselines": [str(run.folder) for run in report.baselines],
     }
+
+
+def _by_dotted_name(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of parts under the names that the command line has for them: `weights.lr`."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        parts = _by_dotted_name(value) if isinstance(value, Mapping) else {}
+        found |= {f"{name}.{own}": one for own, one in parts.items()} or {name: value}
+    return found
 
 
 def _stages(report: ReportData) -> dict[str, str]:
