@@ -41,8 +41,16 @@ _LDN_IMAGES = {
 }  # appendix B; validation data is ours
 
 _ONE_SHOT = "polyarch.spaces.nasbench1shot1:NasBench1Shot1"
-_S2 = "skip_connect,sep_conv_3x3"
-_PARSEC = "max_pool_3x3,avg_pool_3x3,skip_connect,sep_conv_3x3,sep_conv_5x5,dil_conv_3x3,dil_conv_5x5"
+_S2 = ("skip_connect", "sep_conv_3x3")
+_PARSEC = (
+    "max_pool_3x3",
+    "avg_pool_3x3",
+    "skip_connect",
+    "sep_conv_3x3",
+    "sep_conv_5x5",
+    "dil_conv_3x3",
+    "dil_conv_5x5",
+)
 
 SPACES = {
     "depth": Entry("polyarch.spaces.depth:ResidualDepth", "how deep a residual network should be"),

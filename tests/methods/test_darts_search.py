@@ -27,7 +27,7 @@ class Images(nn.Module):
 
 
 SPACES = {
-    "darts": pa.spaces.Darts(channels=2, layers=1, operations="none,skip_connect,dil_conv_3x3"),
+    "darts": pa.spaces.Darts(channels=2, layers=1, operations=("none", "skip_connect", "dil_conv_3x3")),
     "nasbench1shot1-1": pa.spaces.NasBench1Shot1(sub_space=1, channels=2, cells=1),
     "module": ModuleSpace(Images),
 }

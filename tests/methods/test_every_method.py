@@ -59,7 +59,9 @@ SPACES = {
     "nasbench1shot1-1": pa.spaces.NasBench1Shot1(sub_space=1, channels=2, cells=1),
     "nasbench1shot1-2": pa.spaces.NasBench1Shot1(sub_space=2, channels=2, cells=1),
     "nasbench1shot1-3": pa.spaces.NasBench1Shot1(sub_space=3, channels=2, cells=1),
-    "darts": pa.spaces.Darts(channels=2, layers=1, operations="none,skip_connect,dil_conv_3x3"),  # a reduction cell
+    "darts": pa.spaces.Darts(
+        channels=2, layers=1, operations=("none", "skip_connect", "dil_conv_3x3")
+    ),  # a reduction cell
 }
 EVERYWHERE = (
     "darts", "darts-second", "gdas", "drnas", "balenas", "parsec", "sotl-darts", "sovl-darts", "sotl-drnas"
@@ -136,7 +138,7 @@ HALVES = {"epochs": 2, "batch_size": 8}
 """Of a batch one is labelled, and each rank has a half of that."""
 DEPTH = pa.spaces.ResidualDepth(max_depth=3, width=6)
 CELL = "|nor_conv_3x3~0|+|nor_conv_3x3~0|avg_pool_3x3~1|+|skip_connect~0|nor_conv_1x1~1|none~2|"
-LAYERS = pa.spaces.Darts(channels=2, layers=3, operations="none,skip_connect,dil_conv_3x3")
+LAYERS = pa.spaces.Darts(channels=2, layers=3, operations=("none", "skip_connect", "dil_conv_3x3"))
 GENOTYPE = str(LAYERS.architecture([1, 0, 2, 1] * 4))
 RECIPE = {"augment": {"crop": 1, "flip": True, "cutout": 3}, "weights": {"grad_clip": 5.0, "nesterov": True}}
 WIRINGS = {

@@ -21,7 +21,9 @@ from polyarch.spaces.darts import EDGES, SKIP_DROPOUT
 from polyarch.spaces.views import Soft
 from polyarch.training.dry_run import prepare, standardised
 
-FEW = pa.spaces.Darts(channels=2, layers=8, operations="none,max_pool_3x3,avg_pool_3x3,skip_connect,dil_conv_3x3")
+FEW = pa.spaces.Darts(
+    channels=2, layers=8, operations=("none", "max_pool_3x3", "avg_pool_3x3", "skip_connect", "dil_conv_3x3")
+)
 STAGES = ((1, 5, 0.1), (2, 4, 0.4), (3, 3, 0.7))
 SHORT = {"epochs": 2, "warmup_epochs": 1, "batch_size": 12, "plan": {"stages": STAGES}}
 
@@ -135,7 +137,7 @@ def test_surplus_skips_are_taken_back(limit):
 
 
 def test_a_limit_where_nothing_but_skips_may_stand():
-    space = pa.spaces.Darts(operations="none,skip_connect", skip_limit=0)
+    space = pa.spaces.Darts(operations=("none", "skip_connect"), skip_limit=0)
     assert space.relaxation.discretize([torch.rand(1, 2) for _ in space.relaxation.simplices]).shape == (1, 16)
 
 

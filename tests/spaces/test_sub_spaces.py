@@ -124,7 +124,7 @@ def test_it_checks_what_the_space_checks():
 CELLS = NasBench201(channels=2, cells=1, statistics="running")
 TWO = ("skip_connect", "nor_conv_3x3")
 SOME = Restricted(CELLS, {"1<-0": TWO, "3<-2": ("none", "avg_pool_3x3"), "2<-1": ("nor_conv_1x1",)})
-DARTS = Darts(channels=2, layers=2, operations="none,skip_connect,dil_conv_3x3", statistics="running")
+DARTS = Darts(channels=2, layers=2, operations=("none", "skip_connect", "dil_conv_3x3"), statistics="running")
 PAIRS = {"normal.0.0": ("skip_connect~0", "dil_conv_3x3~1"), "reduce.3.1": ("dil_conv_3x3~2",)}
 PARENTS = NasBench1Shot1(sub_space=2, channels=2, cells=1)
 

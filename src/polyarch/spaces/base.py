@@ -15,7 +15,7 @@ from polyarch.data.task import TaskShape
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.priors import uniform
 from polyarch.errors import PolyarchError, unknown
-from polyarch.settings import check, plain
+from polyarch.settings import plain, settle
 from polyarch.spaces.cost import Cost, cost_of
 from polyarch.spaces.layers import ResetsParameters
 from polyarch.spaces.relaxation import Relaxation
@@ -118,7 +118,7 @@ class Space(ABC):
     """Whether it is one decision whose options contain each other, so that `All` answers for every one in one pass."""
 
     def __post_init__(self) -> None:
-        check(self)
+        settle(self)
 
     @property
     @abstractmethod

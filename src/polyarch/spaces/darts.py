@@ -43,9 +43,8 @@ from polyarch.spaces.repeats import Batched
 from polyarch.spaces.supernets import ChoiceSupernet, chosen_module, sparse_selections
 from polyarch.spaces.views import one_hot
 
-DARTS_OPERATIONS = ",".join(OPERATIONS)
-PARSEC_OPERATIONS = ",".join(name for name in OPERATIONS if name != "none")
-S2_OPERATIONS = "skip_connect,sep_conv_3x3"
+PARSEC_OPERATIONS = tuple(name for name in OPERATIONS if name != "none")
+S2_OPERATIONS = ("skip_connect", "sep_conv_3x3")
 CELLS = ("normal", "reduce")
 NODES = 4
 SLOTS = 2
@@ -71,8 +70,8 @@ class Darts(CellSpace):
     """C, the channels of a node in the first cells (DARTS: 16 in search, 36 in evaluation)."""
     layers: Positive = 8
     """The number of cells (DARTS: 8 in search, 20 in evaluation)."""
-    operations: str = DARTS_OPERATIONS
-    """What may stand on an edge, separated by commas. PARSEC leaves out `none`, S2 is `skip_connect,sep_conv_3x3`."""
+    operations: tuple[str, ...] = OPERATIONS
+    """What may stand on an edge. PARSEC leaves out `none`, S2 is `skip_connect,sep_conv_3x3`."""
     network: Literal["search", "evaluation"] = "search"
     """Cells of a `search` have batch norm without scale and shift, and one after every pooling; those of `evaluation`
     have an ordinary one, drop path, and beside them an auxiliary tower."""
@@ -84,22 +83,17 @@ class Darts(CellSpace):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least("skip_limit", self.skip_limit, 0)
-        for name in self._listed:
+        for name in self.operations:
             if name not in OPERATIONS:
                 raise unknown("operation of darts", name, OPERATIONS)
-            if self._listed.count(name) > 1:
+            if self.operations.count(name) > 1:
                 raise PolyarchError(f"operations name {name!r} twice; name every operation once")
         if not self._kept:
             raise PolyarchError("operations have nothing but 'none'; add one that does something, such as skip_connect")
 
     @cached_property
-    def _listed(self) -> tuple[str, ...]:
-        """The operations of an edge, in order."""
-        return tuple(name.strip() for name in self.operations.split(","))
-
-    @cached_property
     def _kept(self) -> tuple[str, ...]:
-        return _without_none(self._listed)
+        return _without_none(self.operations)
 
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
@@ -114,7 +108,7 @@ class Darts(CellSpace):
     @cached_property
     def relaxation(self) -> EdgeRelaxation:
         """One operation per edge."""
-        return EdgeRelaxation(self.decisions, self._listed, self.skip_limit)
+        return EdgeRelaxation(self.decisions, self.operations, self.skip_limit)
 
     def fair_paths(self, uniform: Tensor) -> Tensor:
         """Every operation but `none` once on each edge of one drawn topology: each node's two inputs differ.
@@ -162,10 +156,10 @@ class Darts(CellSpace):
         return Style(factory, self.network == "search", self.statistics)
 
     def _open(self, style: Style, spot: Spot) -> Choice:
-        return Choice(spot.simplex, {name: self._operation(style, spot, k) for k, name in enumerate(self._listed)})
+        return Choice(spot.simplex, {name: self._operation(style, spot, k) for k, name in enumerate(self.operations)})
 
     def _operation(self, style: Style, spot: Spot, option: int) -> nn.Module:
-        module = operation(style, self._listed[option], spot.channels, spot.stride)
+        module = operation(style, self.operations[option], spot.channels, spot.stride)
         if isinstance(style.factory, BatchedLayers) and style.search and isinstance(module, nn.Identity):
             return Dropout(SKIP_DROPOUT, salt=spot.number)
         if style.search or isinstance(module, nn.Identity):  # DARTS never drops an identity
@@ -216,8 +210,8 @@ class Darts(CellSpace):
             raise unknown("operation of darts", name, OPERATIONS)
         if name not in self._kept:
             raise PolyarchError(
-                f"the {cell} cell has {name!r}, which is not among this space's operations: {self.operations}; "
-                "use one of them, or set operations"
+                f"the {cell} cell has {name!r}, which is not among this space's operations: "
+                f"{', '.join(self.operations)}; use one of them, or set operations"
             )
         if source >= node + INPUTS:
             raise PolyarchError(
@@ -241,7 +235,7 @@ class Darts(CellSpace):
         def edges(cell: str) -> Iterable[Edge]:
             for node, source in EDGES:
                 probabilities = used[f"{cell}.{edge_name(node, source)}"].tolist()
-                for name, probability in zip(self._listed, probabilities, strict=True):
+                for name, probability in zip(self.operations, probabilities, strict=True):
                     if probability > 0:
                         yield Edge(labels[source], str(node), name, probability)
             yield from (Edge(str(node), "c_k", "") for node in range(NODES))
