@@ -87,7 +87,7 @@ def main() -> None:
         }
         ms = medians(pair, 10 * rounds if kind == "linear" else rounds, device)  # small steps are noisy
         found[f"{kind}_variational_over_fixed"] = ms["ratio"]
-        print(f"{kind}, D=50: variational {ms['variational']:.2f} ms, fixed {ms['fixed']:.2f} ms a step, "
+        print(f"{kind}, D=50: variational {ms['variational']:.2f} ms, fixed {ms['fixed']:.2f} ms per step, "
               f"ratio {ms['ratio']:.3f}")  # fmt: skip
 
     for depth in (20, 50):
