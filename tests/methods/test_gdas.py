@@ -1,4 +1,4 @@
-"""One operation an edge, by Gumbel noise; the steps around it are tested in test_bilevel.py."""
+"""One operation per edge, by Gumbel noise; the steps around it are tested in test_bilevel.py."""
 
 import numpy as np
 import pytest

@@ -73,7 +73,7 @@ def vadam(
 
     Args:
         belief: what moves; its deviation is of s without the correction.
-        gradients: one a draw, [draws, repeats, ...].
+        gradients: one per draw, [draws, repeats, ...].
         first: m, [repeats, ...].
         steps: t, the updates made before, [repeats], in double precision.
         lr: of the mean.
