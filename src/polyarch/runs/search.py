@@ -273,7 +273,8 @@ def _run_stage(
             raise _diverged(folder, loop, diverged) from None
         if line is None:
             continue
-        belief = loop.method.distribution(loop.problem.space, loop.state.belief)
+        with torch.no_grad():  # a graph that outlives the epoch would be met by the next recording, on another stream
+            belief = loop.method.distribution(loop.problem.space, loop.state.belief)
         line["seconds"] = round(time.monotonic() - started, 3)
         evaluation = Evaluation(line, loop.problem.space, belief, loop.epochs, stages, config.repeats)
         for callback in callbacks if writes else ():
