@@ -93,6 +93,7 @@ def test_images_that_are_broken_or_differ(tmp_path, out):
         (("--data", "digit"), "unknown data 'digit'; did you mean 'digits'?"),
         (("--set", "max_dept=3"), "unknown setting 'max_dept'; did you mean 'max_depth'?"),
         (("--set", "space.widht=3"), "unknown setting of space 'widht'; did you mean 'width'?"),
+        (("--set", "rate=0.1"), "the setting rate is now called weights.lr"),
         (("--set", "stopping.split=selct"), "did you mean 'select'?"),
         (("--set", "prior=unifrm"), "did you mean 'uniform'?"),
         (("--set", "selection=argmx"), "did you mean 'argmax'?"),

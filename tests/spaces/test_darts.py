@@ -286,7 +286,7 @@ def test_published_cells_have_their_published_size(text, parameters):
 
 
 def test_contract():
-    operations = "avg_pool_3x3,none,skip_connect,dil_conv_3x3"
+    operations = ("avg_pool_3x3", "none", "skip_connect", "dil_conv_3x3")
     check_space(Darts(channels=2, layers=3, operations=operations, statistics="running"), SMALL, architectures=2)
 
 

@@ -18,6 +18,21 @@ from polyarch.scores.base import Score
 from polyarch.settings import Setting, dotted, make, parsed, parts_of, settings_of
 from polyarch.spaces.base import Space
 
+RENAMED = {
+    "rate": "weights.lr",
+    "last_rate": "weights.schedule.last_lr",
+    "drop_after": "weights.schedule.milestones, with weights.schedule.kind=multistep",
+    "clip": "weights.grad_clip",
+    "belief_rate": "arch.lr",
+    "belief_decay": "arch.weight_decay",
+    "objective": "objective.loss",
+    "stop": "stopping.split",
+    "progressive": "plan.stages",
+    "weights_only": "warmup_epochs",
+    "outer_rate": "outer_lr",
+}
+"""Settings of before 0.2, and what they are called now (CHANGELOG)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
@@ -133,6 +148,8 @@ def _find(groups: dict[str, type[Any]], name: str) -> tuple[str, Setting]:
         if named in parts_of(cls):
             members = [f"{group}.{own}" for own in known[group] if own.startswith(f"{named}.")]
             raise PolyarchError(f"setting {name!r} is not one value; write {' or '.join(members)}")
+    if named in RENAMED:
+        raise PolyarchError(f"the setting {named} is now called {RENAMED[named]}")
     names = [own for settings in known.values() for own in settings]
     # A bare name is nearest to what other bare names are.
     raise unknown(kind, named, names if "." in named else {own.rpartition(".")[2] for own in names})
