@@ -113,24 +113,40 @@ def test_search(home, searched):
     assert (home / "run" / "report.html").stat().st_size > 10_000
 
 
-def test_show_in_another_process(home, searched):
-    assert json.loads(elsewhere(home, POLYARCH, "show", "run", "--json")) == searched
+SEVERAL = """
+import io, json, sys
+from contextlib import redirect_stdout
+from polyarch.cli.main import run
+
+said = []
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["polyarch", *arguments]
+    with redirect_stdout(io.StringIO()) as out:
+        try:
+            run()
+        except SystemExit as ended:
+            assert not ended.code
+    said.append(out.getvalue())
+print(json.dumps(said))
+"""
 
 
-def test_evaluate_in_another_process(home, searched):
-    found = json.loads(elsewhere(home, POLYARCH, "evaluate", "run", "--json"))
+def test_show_evaluate_and_predict_in_another_process(home, searched):
+    test = pa.data.load("tiny.npz", select=0.3).test
+    np.savez(home / "new.npz", x=test.x.numpy())
+    verbs = [["show", "run", "--json"], ["evaluate", "run", "--json"], ["predict", "run", "--inputs", "new.npz"]]
+    shown, evaluated, predicted = json.loads(elsewhere(home, sys.executable, "-c", SEVERAL, json.dumps(verbs)))
+    assert json.loads(shown) == searched
+
+    found = json.loads(evaluated)
     assert found["architecture"] == searched["architecture"]
     for row, key in (("selected", "test"), ("ensemble", "test_ensemble")):
         assert found["metrics"][row] == pytest.approx(searched["metrics"][key], abs=1e-5)
 
-
-def test_predict_in_another_process(home, searched):
-    test = pa.data.load("tiny.npz", select=0.3).test
-    np.savez(home / "new.npz", x=test.x.numpy())
-    rows = list(csv.DictReader(elsewhere(home, POLYARCH, "predict", "run", "--inputs", "new.npz").splitlines()))
+    rows = list(csv.DictReader(predicted.splitlines()))
     said = pa.open_run("run").ensemble()(test.x)
-    found = torch.tensor([[float(row[f"p({k})"]) for k in range(3)] for row in rows])
-    assert torch.allclose(found, said.log_probs.exp(), atol=1e-5)
+    probs = torch.tensor([[float(row[f"p({k})"]) for k in range(3)] for row in rows])
+    assert torch.allclose(probs, said.log_probs.exp(), atol=1e-5)
     assert np.allclose([float(row["mutual_information"]) for row in rows], said.mutual_information, atol=1e-5)
 
 

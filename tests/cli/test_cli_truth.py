@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from commandline import TINY, assert_same_run, cli, files, refused
+from commandline import SMALL, SPIRALS, TINY, assert_same_run, cli, files, refused
 
 import polyarch as pa
 from polyarch import catalogue
@@ -138,11 +138,7 @@ def test_a_preset_of_two_seeds(tmp_path):
     """PARSEC as its paper ran it: K = 16, two seeds, the better kept; told otherwise, otherwise."""
     _, preset = catalogue.find("method", "parsec-best-of-2")
     assert preset == {"samples": 16}
-    random = np.random.default_rng(0)
-    np.savez(tmp_path / "d.npz", x=random.integers(0, 256, (40, 1, 8, 8), np.uint8), y=np.arange(40) % 2)
-    cells = ("--space", "nasbench201", "--set", "channels=2", "--set", "cells=1", "--device", "cpu")
-    small = ("--set", "epochs=1", "--set", "batch_size=8", "--set", "samples=2", "--set", "select=0.3")
-    told = (*cells, "--method", "parsec-best-of-2", *small, "--data", tmp_path / "d.npz")
+    told = (*SPIRALS, *SMALL, "--method", "parsec-best-of-2", "--set", "epochs=1", "--set", "samples=2")
     found = cli("search", *told, "--seed", 7, "--out", tmp_path / "two", "--json").json
     assert [run["seed"] for run in found["runs"]] == [7, 8]
     assert found["best"] in (7, 8)

@@ -16,7 +16,7 @@ STILL = {"epochs": 1, "batch_size": 8, "arch": {"lr": 0.0}}  # belief stays wher
 @pytest.fixture(scope="module")
 def task():
     random = np.random.default_rng(0)
-    x, y = random.integers(0, 256, (60, 1, 8, 8), np.uint8), np.arange(60) % 3
+    x, y = random.integers(0, 256, (30, 1, 4, 4), np.uint8), np.arange(30) % 3
     return pa.data.load((x, y), select=0.3)
 
 

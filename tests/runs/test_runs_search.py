@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import textwrap
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -192,57 +191,21 @@ def test_repeats_that_stop_early_keep_their_own_lines(tmp_path, task):
 # Several processes at one folder.
 
 
-def at_once(tmp_path, count, body):
-    """Runs `body` in so many processes, which wait for each other after importing torch; what each printed."""
-    code = """
-        import sys, time
-        from pathlib import Path
-        import torch
-        torch.set_num_threads(1)
-        import polyarch as pa
-        from polyarch.runs.search import resume, search
-        here, me, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-        task = pa.data.load("spirals", points=60, test_points=40, select=0.3)
-        space = pa.spaces.ResidualDepth(max_depth=2, width=4)
-        def meet(name):
-            (here / f"{name}-{me}").touch()
-            while len(list(here.glob(f"{name}-*"))) < count:
-                time.sleep(0.0005)
-    """
-    script = textwrap.dedent(code) + textwrap.dedent(body)
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, str(tmp_path), str(me), str(count)], stdout=subprocess.PIPE, text=True
-        )
-        for me in range(count)
-    ]
-    try:
-        said = [process.communicate(timeout=60)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-    assert all(process.returncode == 0 for process in processes)
-    return [json.loads(text) for text in said]
-
-
-def test_of_searches_that_begin_in_one_folder_at_once_one_goes_on(tmp_path):
+def test_of_searches_that_begin_in_one_folder_at_once_one_goes_on(tmp_path, two_processes):
     """Config, metrics and weights must all be the winner's."""
-    said = at_once(
+    said = two_processes(
         tmp_path,
-        2,
         """
-        import json
-        won = []
+        task = pa.data.load("spirals", points=60, test_points=40, select=0.3)
+        space, said = pa.spaces.ResidualDepth(max_depth=2, width=4), []
         for k in range(8):
-            method = pa.methods.VariationalDepth(epochs=3, batch_size=20)
+            method = pa.methods.VariationalDepth(epochs=1, batch_size=20)
             meet(f"go-{k}")
             try:
                 search(space, task, method, out=here / f"run-{k}", seed=me, compute=pa.Compute("cpu"))
-                won.append(k)
+                said.append(k)
             except pa.PolyarchError as error:
                 assert "already holds a run" in str(error) or "another process" in str(error), error
-        print(json.dumps(won))
         """,
     )
     assert sorted(said[0] + said[1]) == list(range(8))
@@ -277,28 +240,26 @@ def test_metrics_are_on_the_disk_before_the_checkpoint_that_counts_on_them(tmp_p
     assert all(name.startswith(".checkpoint") for name in order[1::2])
 
 
-def test_of_two_resumes_at_once_one_goes_on(tmp_path, task):
-    method = pa.methods.VariationalDepth(epochs=400, batch_size=20, stopping={"split": "never"})
+def test_of_two_resumes_at_once_one_goes_on(tmp_path, task, two_processes):
+    method = pa.methods.VariationalDepth(epochs=150, batch_size=20, stopping={"split": "never"})
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         search(SPACE, task, method, out=out, compute=pa.Compute("cpu"), **stop_after(2))
-    said = at_once(
+    said = two_processes(
         tmp_path,
-        2,
         """
-        import json
         meet("go")
         try:
             resume(here / "run")
-            print(json.dumps("done"))
+            said = "done"
         except pa.PolyarchError as error:
-            print(json.dumps(str(error)))
+            said = str(error)
         """,
     )
     assert sorted(text == "done" for text in said) == [False, True]
     assert any("is being written by another process" in text for text in said)
     assert Run(out).finished
-    assert [line["epoch"] for line in read_history(out)] == list(range(1, 401))
+    assert [line["epoch"] for line in read_history(out)] == list(range(1, 151))
 
 
 def test_killed_at_random_moments(tmp_path):
@@ -324,9 +285,9 @@ def test_precision_that_is_not_to_be_had(tmp_path, task, precision, says):
     assert not (tmp_path / "run").exists()
 
 
-def images():
+def images(test=0):
     random = np.random.default_rng(0)
-    return pa.data.load((random.normal(size=(40, 1, 6, 6)), np.arange(40) % 4), select=0.4, test=0)
+    return pa.data.load((random.normal(size=(40, 1, 6, 6)), np.arange(40) % 4), select=0.4, test=test)
 
 
 WIRES = {"stages": 1, "nodes": 3, "channels": 2}
@@ -358,8 +319,8 @@ def test_belief_of_another_list(tmp_path):
 
 
 def test_a_list_of_one_is_no_mixture(tmp_path):
-    task = pa.data.load("digits")
-    method = pa.methods.StochasticArchitectures(epochs=1, batch_size=64)
+    task = images(test=0.2)
+    method = pa.methods.StochasticArchitectures(epochs=1, batch_size=8)
     alone = search(
         pa.spaces.Wiring(**WIRES, wirings="residual"), task, method, out=tmp_path / "a", compute=pa.Compute("cpu")
     )
