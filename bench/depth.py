@@ -34,7 +34,7 @@ def stepper(method: Method, task: Task, depth: int, repeats: int, device: torch.
     prior = type(prior)(prior.decisions, prior.logits.to(device))
     problem = Problem(space, supernet, task.likelihood, prior, data)
     state = method.init(problem, [Streams(k) for k in range(repeats)], None)
-    batches = {"train": [next(problem.passes("train", method.feeds(problem)["train"].size))]}
+    batches = {"train": [problem.some("train", method.feeds(problem)["train"].size)]}
     schedule = {name: torch.tensor(value, device=device) for name, value in method.schedule(0).items()}
     feed = Feed(batches, {}, schedule)
     return CapturedStep(lambda: method.step(problem, state, feed), state.tensors(), device.type == "cuda")

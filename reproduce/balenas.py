@@ -165,7 +165,7 @@ def summary(case: Case, run: pa.Run, given: Namespace, curvature: Tensor) -> Row
 def loss_at(problem: Problem) -> Callable[[Tensor], Tensor]:
     """The loss of one validation batch as a function of alpha [1, edges, operations], with batch norm as in a step."""
     problem.supernet.train()
-    batch = next(problem.passes("select", EXAMPLES))
+    batch = problem.some("select", EXAMPLES)
 
     def loss(alpha: Tensor) -> Tensor:
         view = by_simplex(problem.space, alpha.softmax(-1))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -72,15 +72,32 @@ class Problem:
         return distributed.mean(self.likelihood.log_likelihood(output, batch.y))
 
     def passes(self, split: str, size: int = 1024) -> Iterator[Batch]:
-        """All examples of a split in order, the same for every repeat."""
+        """All examples of a split, at most `size` at a time, the same for every repeat.
+
+        In one fixed random order, and in batches that are equal but for one example: where batch norm goes by the
+        batch, neither the order of a file, such as class by class, nor a small rest at its end decides what is measured.
+        """
+        count = math.ceil(len(self.data[split]) / size)
+        if count <= 1:  # the order within a batch does not matter: nothing to copy
+            yield self._batch(split, slice(None))
+        else:
+            for rows in self._order(split).tensor_split(count):
+                yield self._batch(split, rows)
+
+    def some(self, split: str, size: int) -> Batch:
+        """So many examples of a split, or all where it has fewer: the first in the order of `passes`."""
+        return self._batch(split, self._order(split)[:size])
+
+    def _order(self, split: str) -> Tensor:
         examples = self.data[split]
+        return torch.randperm(len(examples), generator=torch.Generator().manual_seed(0)).to(examples.y.device)
 
-        def part(values: Tensor, start: int) -> Tensor:
-            rows = values[start : start + size]
-            return rows.expand(self.repeats, *rows.shape)
+    def _batch(self, split: str, rows: Tensor | slice) -> Batch:
+        def taken(values: Tensor) -> Tensor:
+            own = values[rows]
+            return own.expand(self.repeats, *own.shape)
 
-        for start in range(0, len(examples), size):
-            yield Batch(tree_map(partial(part, start=start), examples.x), part(examples.y, start))
+        return Batch(tree_map(taken, self.data[split].x), taken(self.data[split].y))
 
 
 @dataclass

@@ -275,7 +275,7 @@ class Bilevel(Method, ABC):
     def _curvature(self, problem: Problem, state: State) -> dict[str, Tensor]:
         """Largest eigenvalue and trace of the Hessian of a batch's loss in belief's parameters."""
         [(name, value)] = [(name, value) for name, value in state.belief.items() if value.requires_grad]
-        batch = next(problem.passes("train" if self.objective.loss == "sotl" else "search", self.batch_size))
+        batch = problem.some("train" if self.objective.loss == "sotl" else "search", self.batch_size)
         kept = Snapshot(state.buffers.values())
         problem.supernet.train()
 

@@ -53,7 +53,7 @@ def prepare(method: Method, space: Space, task: Task, examples: Split, repeats: 
     drawn = tree_map(lambda *values: torch.stack(values), first, *others)
     batches = {
         name: [
-            replace(next(problem.passes(spec.split, spec.size)), draws=tree_map(itemgetter((slice(None), k)), own))
+            replace(problem.some(spec.split, spec.size), draws=tree_map(itemgetter((slice(None), k)), own))
             for k in range(spec.count)
         ]
         for name, spec in feeds.items()

@@ -1,0 +1,99 @@
+"""What evaluation sees of a split: every example once, in batches that no order of a file can bias."""
+
+import pytest
+import torch
+
+import polyarch as pa
+from polyarch.core import Problem
+from polyarch.data.task import Split
+from polyarch.distributions import uniform
+from polyarch.methods import Darts, OneShot
+from polyarch.spaces.views import Sparse
+from polyarch.streams import Streams
+from polyarch.training.evaluation import evaluate_view
+from polyarch.training.loop import Loop, Progress
+
+CELLS = pa.spaces.NasBench201(channels=4, cells=1)
+EPOCHS = 10
+
+
+def by_class(split):
+    order = split.y.argsort(stable=True)
+    return Split(split.x[order], split.y[order])
+
+
+def problem_of(task, supernet, arranged=lambda split: split):
+    def own(split):
+        return arranged(Split(task.standardise(split.x), split.y))
+
+    data = {"train": own(task.train), "search": own(task.select), "select": own(task.select)}
+    return Problem(CELLS, supernet, task.likelihood, uniform(CELLS.decisions), data)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return pa.data.load("digits", select=0.4)
+
+
+@pytest.fixture(scope="module")
+def trained(digits):
+    """A supernet that has learnt something, whose batch norm in cells goes by the batch also in evaluation."""
+    supernet = CELLS.supernet(digits.shape)
+    problem, streams, method = (
+        problem_of(digits, supernet),
+        [Streams(0)],
+        OneShot(epochs=EPOCHS, batch_size=32, weights={"lr": 0.1}),
+    )
+    loop = Loop(method, problem, method.init(problem, streams, None), streams, Progress(), EPOCHS)
+    for _ in range(EPOCHS):
+        for _ in loop.steps():
+            pass
+        loop.progress.epoch += 1
+    return supernet
+
+
+def test_what_networks_are_worth_does_not_depend_on_the_order_of_the_file(digits, trained):
+    as_given, sorted_by_class = problem_of(digits, trained), problem_of(digits, trained, by_class)
+    cells = as_given.prior.sample(8, torch.Generator().manual_seed(3))
+    worth = [
+        torch.tensor(
+            [evaluate_view(problem, Sparse(tuple(cell)), "select", 128)["accuracy"] for cell in cells.tolist()]
+        )
+        for problem in (as_given, sorted_by_class)
+    ]
+    assert worth[0].max() > 0.5  # there is something to lose
+    assert (worth[0] - worth[1]).abs().max() < 0.06
+    best = [cells[own.argmax()].tolist() for own in worth]
+    assert best[0] == best[1]
+
+
+def test_every_batch_of_sorted_data_holds_every_class(digits, trained):
+    problem = problem_of(digits, trained, by_class)
+    batches = list(problem.passes("select", 128))
+    assert {len(batch.y[0].unique()) for batch in batches} == {10}
+    assert {len(batch.y[0]) for batch in batches} <= {119, 120}  # 719 examples: no batch is a small rest
+    seen = torch.cat([batch.x[0] for batch in batches]).flatten(1).sum(1).sort().values
+    assert torch.equal(seen, problem.data["select"].x.flatten(1).sum(1).sort().values)
+
+
+def test_some_examples_are_the_first_of_the_same_order(digits, trained):
+    problem = problem_of(digits, trained, by_class)
+    batch = problem.some("select", 64)
+    assert batch.y.shape == (1, 64)
+    assert len(batch.y.unique()) == 10
+    assert torch.equal(batch.x, torch.cat([b.x for b in problem.passes("select", 128)], 1)[:, :64])
+    assert problem.some("select", 10_000).y.shape == (1, len(problem.data["select"]))
+
+
+def test_the_hessian_is_of_a_batch_of_all_classes(digits):
+    method = Darts(curvature=True, batch_size=64)
+
+    def trace(arranged):
+        problem = problem_of(digits, CELLS.supernet(digits.shape), arranged)
+        state = method.init(problem, [Streams(0)], None)
+        return method.end_epoch(problem, state, True).metrics["hessian_trace"].item()
+
+    batch = problem_of(digits, CELLS.supernet(digits.shape), by_class).some("search", 64)
+    alone = trace(lambda split: Split(batch.x[0], batch.y[0]))  # where there is nothing else
+    assert trace(by_class) == pytest.approx(alone, rel=1e-4)
+    assert trace(lambda split: Split(by_class(split).x[:64], by_class(split).y[:64])) != pytest.approx(alone, rel=0.5)
