@@ -95,7 +95,7 @@ def truth_of(given: Namespace, choices: Tensor) -> list[float] | None:
 
 def method_of(case: Case, given: Namespace) -> pa.methods.Balenas | pa.methods.Darts:
     """A case's method; its last evaluations are at the quarters of the search."""
-    common: dict[str, Any] = {"epochs": given.epochs, "evaluate_every": max(1, given.epochs // 4)}
+    common: dict[str, Any] = {"epochs": given.epochs, "evaluation.every": max(1, given.epochs // 4)}
     if given.augment:
         common |= {"augment.crop": 4, "augment.flip": True}
     factor = given.hasten if case.hastened else 1.0

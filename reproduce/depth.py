@@ -26,7 +26,7 @@ from polyarch.catalogue import find
 from polyarch.core import Method, Problem
 from polyarch.data.task import Task
 from polyarch.methods.variational_depth import posterior, total_log_likelihood
-from polyarch.runs.results import evaluate_on
+from polyarch.runs.results import Networks
 from polyarch.runs.run import Run
 from polyarch.settings import make
 from polyarch.spaces.views import All
@@ -70,7 +70,7 @@ def row(run: Run, task: Task, seconds: float, **labels: Any) -> Row:
     found: Row = {**labels, "seed": run.seed, "epochs": last["epoch"], "seconds": round(seconds, 1)}
     for rule in RULES if "probs" in last else ():
         architecture = run.selected(rule)
-        judged = evaluate_on(run, architecture, task.test)
+        judged = Networks.of(run, architecture).evaluate(task.test)
         depth = architecture.choices[0]
         found[rule] = {"depth": depth, "network": judged["selected"], "mixture": judged["ensemble"]}
         found["full"] = judged["unpruned"]

@@ -73,7 +73,7 @@ class Pass:
 def train(name: str, task: Task, seeds: Sequence[int], epochs: int, device: torch.device) -> dict[int, Weights]:
     """Every seed's weights after training on all training images; seeds are trained as repeats, side by side."""
     cls, settings = catalogue.find("method", name)
-    method = make(cls, {**settings, "epochs": epochs, "evaluate_every": epochs})
+    method = make(cls, {**settings, "epochs": epochs, "evaluation.every": epochs})
     assert isinstance(method, OneShot)
     if device.type == "cuda":
         method = captured_form(method)

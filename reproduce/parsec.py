@@ -138,7 +138,7 @@ def cells(seed: int, epochs: int) -> Enumerated:
     supernet.reset_parameters([Streams(seed)["init"]])
     if epochs:
         with tempfile.TemporaryDirectory() as folder:
-            method = pa.methods.Parsec(samples=4, epochs=epochs, evaluate_every=epochs)
+            method = pa.methods.Parsec(samples=4, epochs=epochs, evaluation={"every": epochs})
             run = pa.search(space, task, method, out=Path(folder) / "run", seed=seed)
             assert isinstance(run, pa.Run)
             supernet, learnt = run.supernet(), run.distribution

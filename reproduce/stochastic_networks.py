@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import polyarch as pa
-from polyarch.core import Method, Problem
+from polyarch.core import Evaluating, Method, Problem
 from polyarch.data.labels import HIDDEN, keep_labels
 from polyarch.data.task import Split, Task
 from polyarch.distributions import uniform
@@ -133,7 +133,7 @@ def problem_of(setup: Setup, space: Wiring, task: Task, device: torch.device, *,
 def train(setup: Setup, name: str, seed: int, task: Task, device: torch.device, every: int) -> dict[str, Any]:
     """Weights after the last epoch, and what was watched on the way, every so many epochs."""
     space, method = networks(setup)[name]
-    method = replace(method, evaluate_every=every)
+    method = replace(method, evaluation=Evaluating(every=every))
     problem = problem_of(setup, space, task, device, few=isinstance(method, SemiSupervised))
     streams = [Streams(seed)]
     begun = time.monotonic()

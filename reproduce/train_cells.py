@@ -45,7 +45,7 @@ def spread(table: Table, cells: int) -> list[str]:
 def trained(text: str, task: pa.data.Task, device: str, epochs: int) -> Row:
     """One cell by the short recipe."""
     cls, recipe = find("method", "standalone-nasbench201-12")
-    method = make(cls, {**recipe, "architecture": text, "epochs": epochs, "evaluate_every": epochs})
+    method = make(cls, {**recipe, "architecture": text, "epochs": epochs, "evaluation.every": epochs})
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         run = pa.search(pa.spaces.NasBench201(), task, method, out=Path(folder) / "run", compute=pa.Compute(device))

@@ -31,7 +31,7 @@ def test_belief_becomes_the_enumerated_posterior(tmp_path):
     run = pa.search(
         Lines(),
         task,
-        EnumeratedElbo(epochs=1000, evaluate_every=500, stopping={"split": "never"}, lr=1.0),
+        EnumeratedElbo(epochs=1000, evaluation={"every": 500}, stopping={"split": "never"}, lr=1.0),
         out=tmp_path / "run",
     )
     x, y = task.standardise(task.train.x), task.train.y

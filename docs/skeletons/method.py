@@ -31,10 +31,9 @@ class SampledElbo(Method):
     """Weights and belief from a few sampled architectures per step."""
 
     name: ClassVar[str] = "sampled-elbo"  # CHANGE
-    default_prior: ClassVar[str] = "uniform"
 
     # CHANGE: a field is a setting, its annotation its bounds, the text under it its help; name the source of every
-    # default. `Method` already has epochs, batch_size, evaluate_every and stopping.
+    # default. `Method` already has epochs, batch_size, evaluation and stopping.
     samples: Annotated[int, AtLeast(2)] = 4  # one sample has nothing to be compared with
     """Architectures per step."""
     weights: Sgd = Sgd(lr=0.1, momentum=0.5)

@@ -17,6 +17,22 @@ from polyarch.spaces.base import Space
 
 @final
 @dataclass(frozen=True)
+class Beginning:
+    """A search that is about to make its first step, or to go on where it was interrupted."""
+
+    examples: Mapping[str, int]
+    """How many every split of the data has."""
+    epochs: int
+    """Of the stage, at most."""
+    stages: int
+    stage: int
+    """Where it goes on, from 0."""
+    epoch: int
+    """Whole epochs of the stage that are done."""
+
+
+@final
+@dataclass(frozen=True)
 class Step:
     """One training step, just made."""
 
@@ -33,7 +49,7 @@ class Step:
 @final
 @dataclass
 class Evaluation:
-    """What a search says of itself after every `evaluate_every` epochs; not yet written."""
+    """What a search says of itself after every `evaluation.every` epochs; not yet written."""
 
     metrics: dict[str, Any]
     """The next line of metrics.jsonl: `stage`, `epoch`, `step`, `train`, `probs`, `seconds` and so on. Values that
@@ -42,6 +58,8 @@ class Evaluation:
     """What the stage searches."""
     belief: Distribution
     """Over the architectures of the space, with a leading axis of repeats."""
+    evaluates: Mapping[str, str]
+    """What the numbers of a split are about, by the beginning of their names (`Method.evaluates`)."""
     epochs: int
     """Of the stage, at most."""
     stages: int
@@ -84,11 +102,17 @@ class Callback:
     Callbacks are not part of a run: who resumes it gives them again. `TableTruth` is the exception.
     """
 
+    def on_begin(self, beginning: Beginning) -> None:
+        """Before the first step, or before the first after an interruption."""
+
     def on_step(self, step: Step) -> None:
         """After every training step; only called where a subclass defines it, since it must not wait for the device."""
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
         """After every evaluation, before it is written."""
+
+    def on_finishing(self, doing: str) -> None:
+        """After the last epoch, before the end: what is being done, in a few words."""
 
     def on_end(self, ending: Ending) -> None:
         """After the search, before its results are written; again where it was killed in between and is resumed."""

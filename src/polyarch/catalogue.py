@@ -30,7 +30,7 @@ _LDN = {
     "stopping.split": "train",
     "epochs": 8000,
     "stopping.patience": 500,
-    "evaluate_every": 10,
+    "evaluation.every": 10,
 }  # appendix B; 8000 from the released code
 _LDN_IMAGES = {
     "stopping.split": "select",

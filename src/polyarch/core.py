@@ -75,7 +75,7 @@ class Problem:
         """All examples of a split, at most `size` at a time, the same for every repeat.
 
         In one fixed random order, and in batches that are equal but for one example: where batch norm goes by the
-        batch, neither the order of a file, such as class by class, nor a small rest at its end decides what is measured.
+        batch, neither the order of a file, such as class by class, nor a small rest at its end decides on results.
         """
         count = math.ceil(len(self.data[split]) / size)
         if count <= 1:  # the order within a batch does not matter: nothing to copy
@@ -243,6 +243,17 @@ LAST = EarlyStopping(split="never")
 
 
 @dataclass(frozen=True, kw_only=True)
+class Evaluating:
+    """When a state is evaluated, and on what; early stopping and metrics look there only."""
+
+    every: Annotated[int, AtLeast(1)] = 1
+    """Epochs between two evaluations."""
+    splits: Literal["used", "all"] = "used"
+    """The split that stopping goes by, or, where the last state is kept, validation data where there is some (`used`);
+    or training and validation data (`all`). What the kept state is worth on both is measured at the end in any case."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Method(ABC):
     """How belief and weights are learnt. A subclass is a frozen dataclass whose fields are its settings.
 
@@ -256,14 +267,16 @@ class Method(ABC):
     name: ClassVar[str]
     draws_from_space: ClassVar[bool] = False
     """Whether it runs no architectures but those that `space.random` draws, or one that it is told."""
-    default_prior: ClassVar[str] = "uniform"
+    evaluates: ClassVar[Mapping[str, str]] = {"": "network"}
+    """What the numbers of `evaluate` are about, by the beginning of their names, in the order in which a person wants
+    to hear of them."""
 
     epochs: Annotated[int, AtLeast(1)] = 100
     """At most so many passes over the training data."""
     batch_size: Annotated[int, AtLeast(1)] = 512
     """Examples per step, over all ranks; a last partial batch is dropped."""
-    evaluate_every: Annotated[int, AtLeast(1)] = 1
-    """Epochs between two evaluations; early stopping and metrics look there only."""
+    evaluation: Evaluating = Evaluating()
+    """When a state is evaluated, and on what."""
     stopping: EarlyStopping = EarlyStopping()
     """Which state is kept, and when to stop."""
 
@@ -273,9 +286,9 @@ class Method(ABC):
     def check(self, space: Space) -> None:
         """Raises when the method does not work on such a space, and says why."""
 
-    def takes_prior(self, space: Space) -> bool:
-        """Whether a prior over architectures other than the uniform one has a meaning here."""
-        return True
+    def prior(self, space: Space) -> str | None:
+        """The prior over architectures where none is given; None where one has no meaning, and none may be given."""
+        return "uniform"
 
     def stages(self, space: Space) -> tuple[Stage, ...]:
         """The parts of the search, in order."""

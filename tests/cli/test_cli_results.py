@@ -22,7 +22,13 @@ FIGURES = {"accuracy", "log_likelihood", "ece"}
 def test_search_prints_one_object_and_progress_elsewhere(tmp_path):
     said = cli("search", *TINY, "--seed", 3, "--out", tmp_path / "run", "--json")
     found = said.json
-    assert said.err.startswith("search: epoch 1/6")
+    sizes, first, *others = said.err.splitlines()
+    assert sizes == "search: 42 train, 18 select, 40 test examples"
+    assert re.fullmatch(
+        r"search: epoch 1/6, \d+ s left; select: mixture accuracy 0\.\d{4}, log-lik. -\d\.\d+ \| entropy 1\.\d\d", first
+    )
+    assert any(line.startswith("search: epoch 6/6; ") for line in others)
+    assert others[-1] == "search: evaluating them"
     assert (found["run"], found["space"], found["seed"]) == (str(tmp_path / "run"), "depth", 3)
     assert found["method"] == "variational-depth"
     assert found["architecture"] == f"depth={found['selected']['depth']}"

@@ -36,9 +36,9 @@ def test_lines_progress_and_result_have_the_truth(tmp_path, tables):
     truths = [line["truth"] for line in read_history(out)]
     assert len(truths) == 6
     assert set(truths) <= set(NUMBERS.values())
-    first = said.err.splitlines()[0]
+    first = said.err.splitlines()[1]
     assert first.startswith("search: epoch 1/6")
-    assert first.endswith(f", truth {truths[0]:.5g}")
+    assert first.endswith(f" | truth {truths[0]:.5g}")
     assert said.json["truth"] == {
         "table": str(tables / "depths.npz"),
         "column": "valid_acc",

@@ -59,7 +59,12 @@ def test_method(space, task, tmp_path):
 def test_belief_becomes_the_enumerated_posterior(skeletons, tmp_path):
     task, space = toy_task(tmp_path / "data"), Lines()
     method = import_module("method").SampledElbo(
-        epochs=600, evaluate_every=300, stopping={"split": "never"}, weights={"lr": 1.0}, arch={"lr": 0.02}, samples=16
+        epochs=600,
+        evaluation={"every": 300},
+        stopping={"split": "never"},
+        weights={"lr": 1.0},
+        arch={"lr": 0.02},
+        samples=16,
     )
     run = pa.search(space, task, method, out=tmp_path / "run", compute=pa.Compute("cpu"))
     x, y = task.standardise(task.train.x), task.train.y

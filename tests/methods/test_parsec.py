@@ -262,7 +262,7 @@ def test_both_forms_learn_the_same(images):
 def test_it_finds_the_line(tmp_path, line):
     """Belief ends at the line that fits search data best by enumeration, the offset being learnt meanwhile."""
     settings = {"samples": 8, "batch_size": 8, "temperature": 2.0, "weights": {"lr": 0.05}}
-    method = Parsec(epochs=150, evaluate_every=25, **settings)
+    method = Parsec(epochs=150, evaluation={"every": 25}, **settings)
     run = pa.search(Lines(), line, method, out=tmp_path / "run")
     problem = problem_of(line, Lines())
     problem.supernet.load_state_dict(run.supernet().state_dict())

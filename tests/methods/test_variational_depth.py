@@ -174,9 +174,8 @@ def test_fixed_depth_refuses_a_depth_beyond_the_space(tmp_path, spirals):
 def test_it_learns_the_spirals(tmp_path):
     task = pa.data.load("spirals", noise=0.2, noise_kind="uniform")
     space = pa.spaces.ResidualDepth(max_depth=10)
-    run = pa.search(
-        space, task, VariationalDepth(epochs=400, evaluate_every=20, stopping={"split": "train"}), out=tmp_path / "run"
-    )
+    method = VariationalDepth(epochs=400, evaluation={"every": 20}, stopping={"split": "train"})
+    run = pa.search(space, task, method, out=tmp_path / "run")
     assert run.result["metrics"]["test_ensemble"]["accuracy"] > 0.95
     history = run.history()
     assert history[-1]["train"]["elbo"] > history[0]["train"]["elbo"]
@@ -195,7 +194,7 @@ def test_the_mixture_is_of_probabilities_not_of_logits(tmp_path, spirals):
 
 def test_early_stopping_keeps_the_best_state(tmp_path, spirals):
     method = VariationalDepth(
-        epochs=200, stopping={"patience": 20, "split": "train"}, evaluate_every=5, weights={"lr": 0.5}
+        epochs=200, stopping={"patience": 20, "split": "train"}, evaluation={"every": 5}, weights={"lr": 0.5}
     )
     run = pa.search(SPACE, spirals, method, out=tmp_path / "run")
     history = run.history()

@@ -410,7 +410,7 @@ def test_panels_are_those_of_what_was_watched(tmp_path, cell_search, quick_cells
         assert f">{title}<" in section["svg"]
     for other in ("effective samples", "deviation of the logits", "mode, true"):
         assert f">{other}<" not in section["svg"]
-    assert section["lines"] == {"mode", "mixture"}
+    assert section["lines"] == {"mode", "supernet"}
     both = search_section.search_progress(report(*cell_search.runs, task=cell_search.task))
     assert ">effective samples<" in both["svg"]
     assert both["lines"] == {"mode"}
@@ -462,7 +462,7 @@ def watched_by(table, images, tmp_path_factory):
 def test_true_accuracies_stand_beside_the_others(watched_by, images, column):
     run = watched_by(column)
     section = search_section.search_progress(report(run, task=images))
-    for text in ("mode, true", "random, true", "best, true", "mode", "mixture"):
+    for text in ("mode, true", "random, true", "best, true", "mode", "supernet"):
         assert f">{text}</text>" in section["svg"]
     first, *_, last = run.architecture.choices
     # Of all cells, the mean and the deviation of two independent uniform choices.

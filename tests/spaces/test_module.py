@@ -17,6 +17,7 @@ from polyarch import PolyarchError
 from polyarch.architecture import Decision
 from polyarch.data.task import TaskShape
 from polyarch.distributions import Categorical
+from polyarch.runs.run import STATISTICS
 from polyarch.spaces import Cost, ModuleSpace, NasBench201, Sparse, expected_cost
 from polyarch.spaces.choice import ChoicePoint
 from polyarch.streams import Streams
@@ -695,10 +696,12 @@ def test_data_in_memory(own, tmp_path, kind):
     assert run.model(other)(x).isfinite().all()
     assert len(run.ensemble().weights) == 6
 
-    reopened = pa.open_run(tmp_path / "run")
+    reopened = pa.open_run(tmp_path / "run")  # has batch-norm statistics of the selected network and of all members
     assert torch.equal(reopened.model()(x), run.model()(x))
+    assert torch.equal(reopened.model(other)(x), run.model(other)(x))
+    (tmp_path / "run" / STATISTICS).unlink()
     with pytest.raises(PolyarchError, match="came from memory"):
-        reopened.model(other)
+        pa.open_run(tmp_path / "run").model(other)
 
 
 def test_regression(tmp_path):

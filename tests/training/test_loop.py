@@ -123,7 +123,7 @@ class Watching(VariationalDepth):
 
 
 def test_what_the_end_of_an_epoch_says_is_told_where_it_is_evaluated(task):
-    loop = loop_of(task, Watching(epochs=5, batch_size=20, evaluate_every=2), repeats=2)
+    loop = loop_of(task, Watching(epochs=5, batch_size=20, evaluation={"every": 2}), repeats=2)
     lines = [loop.epoch() for _ in range(5)]
     assert [line is not None for line in lines] == [False, True, False, True, True], "the last one always"
     assert all(line["watch"] == {"evaluated": [1.0, 1.0]} for line in lines if line)

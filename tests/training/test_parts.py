@@ -269,5 +269,5 @@ def test_a_step_of_parts_on_trees_is_what_it_is_by_hand():
         for line, expected in zip(lines, told, strict=True):
             assert {name: values[repeat] for name, values in line["step"].items()} == pytest.approx(expected, rel=1e-4)
     assert (lines[0]["forward"], lines[0]["backward"]) == (20 + 3 * 3, 20)
-    assert lines[0]["select"].keys() == lines[0]["train"].keys() == {"objective", "log_likelihood", "squared_error"}
+    assert lines[0]["select"].keys() == {"objective", "log_likelihood", "squared_error"}
     assert all("scratch" not in name for name in loop.state.tensors()), "no checkpoint holds what outlives no step"

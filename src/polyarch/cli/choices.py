@@ -30,6 +30,7 @@ RENAMED = {
     "progressive": "plan.stages",
     "weights_only": "warmup_epochs",
     "outer_rate": "outer_lr",
+    "evaluate_every": "evaluation.every",
 }
 """Settings of before 0.2, and what they are called now (CHANGELOG)."""
 

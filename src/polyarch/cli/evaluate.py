@@ -66,7 +66,7 @@ def evaluate(
 ) -> None:
     """Accuracy, log-likelihood, Brier score, calibration and uncertainty of the selected network and the mixtures."""
     from polyarch.errors import PolyarchError, unknown
-    from polyarch.runs.results import ask, evaluate_on, metrics_of, predictive, predictive_under
+    from polyarch.runs.results import Networks, metrics_of, predictive, predictive_under
     from polyarch.runs.run import open_run
     from polyarch.uncertainty.detection import detection
 
@@ -85,10 +85,11 @@ def evaluate(
     attacker = None if attack is None else _attacker(opened, split, strength, opened.seed if seed is None else seed)
     ensemble = opened.ensemble(architecture, members=members, seed=seed)
     found: dict[str, Any] = {"run": str(run), "architecture": str(architecture), "members": len(ensemble.weights)}
+    networks = Networks.of(opened, architecture, ensemble)
     if not classifies:
-        _say(found | {"metrics": evaluate_on(opened, architecture, split, ensemble)}, len(split), as_json)
+        _say(found | {"metrics": networks.evaluate(split)}, len(split), as_json)
         return
-    answers, others = ask(opened, architecture, split.x, ensemble), {}
+    answers, others = networks.ask(split.x), {}
     found["metrics"] = answers.metrics(split.y)
     if ood is not None and outside is not None:
         others[Path(ood).name or ood] = said = predictive(ensemble, outside, opened.device)

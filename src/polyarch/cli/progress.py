@@ -2,100 +2,177 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, final
+from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
-from polyarch.callbacks import Callback, Evaluation
+from polyarch.callbacks import Beginning, Callback, Evaluation
+
+if TYPE_CHECKING:
+    from rich.live import Live
 
 PLAIN_SECONDS = 5.0
+METRICS = {
+    "accuracy": ("accuracy", ".4f"),
+    "squared_error": ("squared error", ".4g"),
+    "log_likelihood": ("log-lik.", ".4g"),
+}
+"""What is told of a network, under which name and in which form."""
 
 
-@final
-class ProgressBar(Callback):
+class Shown(Callback, ABC):
     """Shows how far a search is, and says if it collapses."""
 
-    def __init__(self, show: Callable[[Evaluation], None]) -> None:
-        """Takes what draws the bar or prints the line of an evaluation."""
-        self._show = show
+    def __init__(self, title: str) -> None:
+        """Takes what the search is called."""
+        self.title = title
         self._said_collapse = False
+
+    @abstractmethod
+    def say(self, text: str) -> None:
+        """Prints a line."""
+
+    @abstractmethod
+    def show(self, evaluation: Evaluation) -> None:
+        """Shows what an evaluation found."""
+
+    @override
+    def on_begin(self, beginning: Beginning) -> None:
+        sizes = ", ".join(f"{count:,} {split}" for split, count in beginning.examples.items())
+        self.say(f"{self.title}: {sizes} examples")
 
     @override
     def on_evaluation(self, evaluation: Evaluation) -> None:
-        self._show(evaluation)
+        self.show(evaluation)
         seen = evaluation.metrics.get("watch", {})
         if any(seen.get("collapsed", ())) and not self._said_collapse:
             self._said_collapse = True
-            print(
+            self.say(
                 f"polyarch: epoch {evaluation.metrics['epoch']}: {max(seen['skip_share']):.0%} of the operations that "
                 "would be selected are skips: the search is collapsing; stop it earlier, or try "
-                "objective.loss=sotl, drnas or parsec",
-                file=sys.stderr,
+                "objective.loss=sotl, drnas or parsec"
             )
+
+    @override
+    def on_finishing(self, doing: str) -> None:
+        self.say(f"{self.title}: {doing}")
 
 
 @contextmanager
-def progress(title: str = "search") -> Iterator[ProgressBar]:
+def progress(title: str = "search") -> Iterator[Shown]:
     """The callback that shows the progress of one search; a bar is taken down at the end, whatever happened."""
     if not sys.stderr.isatty():
-        yield ProgressBar(_plain_lines(title))
+        yield Lines(title)
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.live import Live
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("epoch {task.completed}/{task.total}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[said]}"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=False) as bar:
-        job = bar.add_task(title, total=None, said="")
-
-        def show(evaluation: Evaluation) -> None:
-            bar.update(
-                job,
-                description=f"{title}{_stage(evaluation)}",
-                completed=evaluation.metrics["epoch"],
-                total=evaluation.epochs,
-                said=_said(evaluation.metrics),
-            )
-
-        yield ProgressBar(show)
+    with Live(console=Console(stderr=True, highlight=False)) as live:
+        yield Bar(title, live)
 
 
-def _plain_lines(title: str) -> Callable[[Evaluation], None]:
-    last = -math.inf
+@final
+class Lines(Shown):
+    """Plain lines, not too many."""
 
-    def show(evaluation: Evaluation) -> None:
-        nonlocal last
-        if time.monotonic() - last >= PLAIN_SECONDS:
-            last = time.monotonic()
-            where = f"{title}{_stage(evaluation)}: epoch {evaluation.metrics['epoch']}/{evaluation.epochs}"
-            print(f"{where} {_said(evaluation.metrics)}", file=sys.stderr, flush=True)
+    def __init__(self, title: str) -> None:
+        """Nothing is printed yet."""
+        super().__init__(title)
+        self._printed = -PLAIN_SECONDS
+        self._stage, self._begun, self._since = 0, 0, 0.0
 
-    return show
+    @override
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    @override
+    def on_begin(self, beginning: Beginning) -> None:
+        super().on_begin(beginning)
+        self._from(beginning.stage, beginning.epoch)
+
+    def _from(self, stage: int, epoch: int) -> None:
+        self._stage, self._begun, self._since = stage, epoch, time.monotonic()
+
+    @override
+    def show(self, evaluation: Evaluation) -> None:
+        now, stage, epoch = time.monotonic(), evaluation.metrics["stage"], evaluation.metrics["epoch"]
+        if stage != self._stage:
+            self._from(stage, 0)
+        if now - self._printed < PLAIN_SECONDS and epoch < evaluation.epochs:
+            return
+        self._printed = now
+        left = (now - self._since) / (epoch - self._begun) * (evaluation.epochs - epoch) if epoch > self._begun else 0
+        ahead = f", {duration(left)} left{' of this stage' if evaluation.stages > 1 else ''}" if left else ""
+        where = f"{self.title}{_stage(evaluation)}: epoch {epoch}/{evaluation.epochs}{ahead}"
+        self.say(f"{where}; {_said(evaluation)}")
+
+
+@final
+class Bar(Shown):
+    """A bar with the time that is left, and beneath it what the last evaluation found."""
+
+    def __init__(self, title: str, live: Live) -> None:
+        """Takes where it is drawn."""
+        from rich.console import Group
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.text import Text
+
+        super().__init__(title)
+        epochs = TextColumn("epoch {task.completed}/{task.total}")
+        self._live, self._numbers = live, Text()
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), epochs, TimeElapsedColumn(), TimeRemainingColumn()
+        )
+        self._job = self._bar.add_task(title, total=None)
+        live.update(Group(self._bar, self._numbers))
+
+    @override
+    def say(self, text: str) -> None:
+        self._live.console.print(text, markup=False)
+
+    @override
+    def on_begin(self, beginning: Beginning) -> None:
+        super().on_begin(beginning)
+        self._bar.update(self._job, completed=beginning.epoch, total=beginning.epochs)
+
+    @override
+    def show(self, evaluation: Evaluation) -> None:
+        done, total = evaluation.metrics["epoch"], evaluation.epochs
+        self._bar.update(self._job, description=f"{self.title}{_stage(evaluation)}", completed=done, total=total)
+        self._numbers.plain = _said(evaluation)
+
+
+def duration(seconds: float) -> str:
+    """In the unit that suits it."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _stage(evaluation: Evaluation) -> str:
     return f", stage {evaluation.metrics['stage'] + 1}/{evaluation.stages}" if evaluation.stages > 1 else ""
 
 
-def _said(line: Mapping[str, Any]) -> str:
-    """The few numbers worth watching, as means over repeats."""
+def _said(evaluation: Evaluation) -> str:
+    """The few numbers worth watching, as means over repeats, each under the name of what it is about."""
+    line = evaluation.metrics
     split = "select" if "select" in line else "train"
-    shown = {"log_likelihood": "log-lik.", "accuracy": "accuracy", "squared_error": "squared error"}
-    parts = [f"{label} {_mean(line[split][name]):.4f}" for name, label in shown.items() if name in line[split]]
+    parts = []
+    for prefix, about in evaluation.evaluates.items():
+        told = [
+            f"{label} {_mean(line[split][f'{prefix}{name}']):{form}}"
+            for name, (label, form) in METRICS.items()
+            if f"{prefix}{name}" in line[split]
+        ]
+        parts.append(f"{about} {', '.join(told)}")
     known = [value for value in line.get("truth", ()) if value is not None]
-    truth = f", truth {_mean(known):.5g}" if known else ""
-    return f"{split} {', '.join(parts)}, entropy {_mean(line['entropy']):.2f}{truth}"
+    parts += [f"entropy {_mean(line['entropy']):.2f}", *([f"truth {_mean(known):.5g}"] if known else [])]
+    return f"{split}: {' | '.join(parts)}"
 
 
 def _mean(values: list[float]) -> float:

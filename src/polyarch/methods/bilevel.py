@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -84,6 +84,8 @@ class Objective:
 @dataclass(frozen=True, kw_only=True)
 class Bilevel(Method, ABC):
     """The order of a step; a subclass says how belief mixes operations and how it moves."""
+
+    evaluates: ClassVar[Mapping[str, str]] = {"supernet_": "supernet", "": "mode with shared weights"}
 
     epochs: Positive = 50
     """Passes over the training data (DARTS)."""
@@ -163,9 +165,9 @@ class Bilevel(Method, ABC):
         """Stages are of a space whose networks can grow."""
         self.plan.check(space)
 
-    def takes_prior(self, space: Space) -> bool:
-        """Not where weights of edges are learnt and architectures are read out of them."""
-        return space.relaxation is None or space.relaxation.simplices == space.decisions
+    def prior(self, space: Space) -> str | None:
+        """None where weights of edges are learnt and architectures are read out of them."""
+        return "uniform" if space.relaxation is None or space.relaxation.simplices == space.decisions else None
 
     def stages(self, space: Space) -> tuple[Stage, ...]:
         """One, or those of the plan."""

@@ -38,6 +38,7 @@ class DrawnArchitectures(Method, ABC):
     """Draws architectures; a subclass says what the weights learn under them, and how they are trained."""
 
     draws_from_space: ClassVar[bool] = True
+    evaluates: ClassVar[Mapping[str, str]] = {"": f"mean of {EVALUATED} drawn"}
 
     stopping: EarlyStopping = LAST
     """As for every method; the paper reports the last epoch."""
@@ -51,9 +52,8 @@ class DrawnArchitectures(Method, ABC):
         if not isinstance(space.random(), Categorical | Listed):
             raise PolyarchError(f"{self.name} does not know how to draw from the space {space.name!r}")
 
-    def takes_prior(self, space: Space) -> bool:
+    def prior(self, space: Space) -> None:
         """Architectures come from the space."""
-        return False
 
     def draws_for(self, spec: FeedSpec) -> int:
         """How many architectures a batch needs; one for every example by default."""

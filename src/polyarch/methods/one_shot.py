@@ -43,6 +43,7 @@ class OneShot(Method):
     """Trains shared weights; belief is the prior that architectures are drawn from, and stays it."""
 
     name: ClassVar[str] = "one-shot"
+    evaluates: ClassVar[Mapping[str, str]] = {"": f"mean of {EVALUATED} drawn"}
 
     epochs: Positive = 100
     """Passes over the training data (thesis, Table B.1)."""
@@ -78,9 +79,9 @@ class OneShot(Method):
         if self.sampling == "fair":
             fair_paths(space, torch.zeros(1, *_shape(space)))
 
-    def takes_prior(self, space: Space) -> bool:
+    def prior(self, space: Space) -> str | None:
         """It is what paths are drawn from, unless all options get their turn."""
-        return self.sampling == "prior"
+        return "uniform" if self.sampling == "prior" else None
 
     @override
     def draw(self, problem: Problem, streams: Streams) -> dict[str, Any]:

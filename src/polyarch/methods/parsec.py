@@ -32,6 +32,7 @@ class Parsec(Method):
     """Learns weights on training data, and belief by how well sampled architectures fit validation data."""
 
     name: ClassVar[str] = "parsec"
+    evaluates: ClassVar[Mapping[str, str]] = {"": "mode with shared weights"}
 
     epochs: Positive = 100
     """Passes over the training data (section 4)."""

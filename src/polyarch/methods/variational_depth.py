@@ -43,7 +43,7 @@ class VariationalDepth(Method):
     """Learns the weights of all depths and a distribution over depth, in one run."""
 
     name: ClassVar[str] = "variational-depth"
-    default_prior: ClassVar[str] = "exponential"
+    evaluates: ClassVar[Mapping[str, str]] = {"": "mixture"}
 
     update: Literal["sgd", "em"] = "sgd"
     """How belief moves: by the same SGD as the weights (the paper), or to the exact posterior after every epoch (`em`,
@@ -61,6 +61,11 @@ class VariationalDepth(Method):
                 f"variational-depth needs a nested space such as 'depth', whose options are all answered in one pass; "
                 f"{space.name!r} is not"
             )
+
+    @override
+    def prior(self, space: Space) -> str:
+        """The paper's."""
+        return "exponential"
 
     @override
     def schedule(self, epoch: int) -> dict[str, float]:

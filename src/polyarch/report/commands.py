@@ -56,6 +56,7 @@ def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[in
     words += ["--baselines", ",".join(map(str, baselines))] if baselines else []
     words += [part for name, value in _options(run).items() for part in (f"--{name}", str(value))]
     usual = selection.rule_for("auto", config.make_space().nested, config.data["examples"]["train"])
+    prior = config.make_method().prior(config.make_space()) or "uniform"
     settings = {
         "data": changed(source_for(source["data"]), source["settings"]),
         "space": changed(space, config.space["settings"]),
@@ -63,7 +64,7 @@ def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[in
         "search": {
             name: value
             for name, value, default in (
-                ("prior", config.prior, method.default_prior),
+                ("prior", config.prior, prior),
                 ("selection", config.select, usual),
             )
             if value != default

@@ -10,11 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from polyarch.architecture import Decision
 from polyarch.data.task import Classification, Split, Task
 from polyarch.errors import PolyarchError
+from polyarch.plotting import Array
 from polyarch.report import beliefs, formatting
 from polyarch.report.formatting import Metric
 from polyarch.report.networks import Networks, has_mixture
@@ -226,6 +228,15 @@ class ReportData:
     def mixture_values(self, name: str) -> list[float]:
         """One metric of the mixtures; empty where there is no mixture."""
         return self.values(self.runs, MIXTURE, name) if self.has_mixture else []
+
+    def about(self, prefix: str = "") -> str:
+        """In a word, what numbers of an evaluation whose names begin so are about, such as the mode of belief."""
+        return self.run.config.make_method().evaluates[prefix].partition(" with ")[0]
+
+    def kept(self, split: str, name: str) -> list[Array]:
+        """What a search measured of the states that it kept, one value or row per run; nothing where it did not."""
+        found = [result["kept"].get(split, {}).get(name) for result in self.results]
+        return [np.asarray(value, dtype=np.float64) for value in found if value is not None]
 
     def entropy(self) -> float:
         """Of belief, in nats, mean over seeds."""

@@ -55,13 +55,12 @@ def search_progress(report: ReportData) -> dict[str, Any] | None:
 
 
 def _main(report: ReportData, split: str) -> Panel:
-    """What the search was worth: the mode, and the mixture of all operations where that was measured."""
+    """What the search was worth: its mode or mixture, and the supernet that mixes all operations, if there is one."""
     values = report.trajectories[0].values[split]
     name = next(name for name in (*METRICS, "objective") if name in values)
-    has_mixture = f"supernet_{name}" in values
-    lines = [Line(split, name, "mixture" if report.is_nested and not has_mixture else "mode", colour=BLUE)]
-    if has_mixture:
-        lines.append(Line(split, f"supernet_{name}", "mixture", colour=GREEN))
+    lines = [Line(split, name, report.about(), colour=BLUE)]
+    if f"supernet_{name}" in values:
+        lines.append(Line(split, f"supernet_{name}", report.about("supernet_"), colour=GREEN))
     title = f"{METRICS.get(name, name)} on {formatting.SPLITS[split]} data"
     return Panel(title, lines, percent=name == "accuracy")
 

@@ -98,9 +98,10 @@ OPTION_FIT = "depth_log_likelihood"
 
 def _exact(report: ReportData) -> Array | None:
     """The posterior given the kept weights, where the fit of every option to the training data was measured."""
-    fit = report.trajectories[0].kept_value("train", OPTION_FIT)
-    if fit is None or report.several or not np.isfinite(fit).all():
+    [*found] = report.kept("train", OPTION_FIT)
+    if not found or report.several or not np.isfinite(found[0]).all():
         return None
+    [fit] = found
     prior = beliefs.prior(report.run)[report.decision.name]
     joint = report.run.config.data["examples"]["train"] * fit + np.log(prior)
     weights: Array = np.exp(joint - joint.max())
@@ -127,10 +128,9 @@ def _baseline_fit(report: ReportData) -> belief_figures.Fit | None:
 
 def _own_fit(report: ReportData) -> belief_figures.Fit | None:
     """The options of the search itself, on data that the search has looked at."""
-    split = "select" if "select" in report.trajectories[0].values else "train"
-    found = [trajectory.kept_value(split, OPTION_FIT) for trajectory in report.trajectories]
-    mixed = [trajectory.kept_value(split, "log_likelihood") for trajectory in report.trajectories]
-    by_option = np.stack([f for f in found if f is not None]).T if found[0] is not None else np.zeros((0, 1))
+    split = "select" if report.task.select is not None else "train"
+    found = report.kept(split, OPTION_FIT)
+    by_option = np.stack(found).T if found else np.zeros((0, 1))
     good = [k for k, values in enumerate(by_option) if np.isfinite(values).all()]
     if not good:
         return None
@@ -141,7 +141,7 @@ def _own_fit(report: ReportData) -> belief_figures.Fit | None:
         values=[by_option[k].tolist() for k in good],
         label=f"each {name}",
         colour=BLUE,
-        mixture=[float(m) for m in mixed if m is not None],
+        mixture=[float(mixed) for mixed in report.kept(split, "log_likelihood")],
     )
 
 
@@ -163,9 +163,9 @@ def curves(report: ReportData) -> dict[str, Any] | None:
     # Several seeds give lines enough.
     splits = evaluated if report.several or "step" not in values else ["step", *evaluated]
     panels = _objective(values, splits, examples)
-    of = "" if report.is_point else " of the mixture" if report.is_nested else " of the mode"
+    of = "" if report.is_point else f", {report.about()}"
     titles = {
-        "log_likelihood": f"log-likelihood{of}, nats",
+        "log_likelihood": f"log-likelihood, nats{of}",
         "accuracy": f"accuracy{of}",
         "squared_error": f"squared error{of}",
     }

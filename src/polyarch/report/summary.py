@@ -139,8 +139,7 @@ def _score_tiles(report: ReportData) -> list[tuple[str, str, str]]:
             note = f"mixture {metric.show([formatting.mean(mixed)])}" if mixed else ""
             found.append((title, metric.show(report.network_values(metric.name)), note))
         elif not report.split:
-            at_kept = [trajectory.kept_value("train", metric.name) for trajectory in report.trajectories]
-            values = [float(value) for value in at_kept if value is not None and np.isfinite(value)]
+            values = [float(value) for value in report.kept("train", metric.name) if np.isfinite(value)]
             if values:
                 found.append((f"training {metric.title}", metric.show(values), "data it was fitted to"))
     return found

@@ -8,9 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from polyarch.architecture import Architecture
 from polyarch.callbacks import Callback, Ending
 from polyarch.data.task import Task
 from polyarch.distributions import selection
@@ -19,14 +16,21 @@ from polyarch.runs.config import Config
 from polyarch.runs.results import results
 from polyarch.runs.run import ARCHITECTURE, METRICS, RESULT, WEIGHTS, Run, read_history, repeat_folder
 from polyarch.training import checkpoints
-from polyarch.training.calibration import calibration_batches, recalibrate
-from polyarch.training.loop import Loop, Progress
+from polyarch.training.loop import Loop, Progress, evaluated_splits
 
 
 def finish(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequence[Callback]) -> None:
     """Writes what a run leaves behind; result.json last, since its presence says that all is there."""
+
+    def tell(doing: str) -> None:
+        for callback in callbacks:
+            callback.on_finishing(doing)
+
     space = loop.problem.space
     belief = loop.method.distribution(space, loop.state.belief)
+    tell("evaluating what was kept")
+    kept = loop.evaluate(evaluated_splits(loop.problem))
+    worth = {split: {name: value.tolist() for name, value in values.items()} for split, values in kept.items()}
     preferred = loop.method.preferred(loop.problem, loop.state)
     homes = [folder]
     if config.repeats > 1:
@@ -44,15 +48,14 @@ def finish(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequ
         tensors |= {f"standardise/{name}": value for name, value in task.standardise.state_dict().items()}
         choices = selection.select(one, config.select) if preferred is None else preferred[repeat].tolist()
         architecture = space.architecture(choices)
-        statistics = _own_statistics(loop, task, architecture, repeat)
-        tensors |= {f"statistics/{name}": value for name, value in statistics.items()}
         checkpoints.save(home / WEIGHTS, tensors, {"best_epoch": loop.progress.best_epoch[repeat]})
         selected = {"architecture": str(architecture), "select": config.select, "stage": loop.progress.stage}
         write_json(home / ARCHITECTURE, selected)
         probs = {name: p.tolist() for name, p in one.probs().items()}
         write_json(home / "distribution.json", {"probs": probs})
         architectures.append(architecture)
-        found.append(results(Run(home, task), task))
+        own = {"epoch": loop.progress.best_epoch[repeat], **one_repeat(worth, repeat)}
+        found.append(results(Run(home, task), task, tell) | {"kept": own})
     ending = Ending(space, architectures, found)
     for callback in callbacks:
         callback.on_end(ending)
@@ -87,16 +90,6 @@ def one_repeat(value: Any, repeat: int) -> Any:
     if isinstance(value, dict):
         return {name: one_repeat(v, repeat) for name, v in value.items()}
     return value[repeat] if isinstance(value, list) else value
-
-
-def _own_statistics(loop: Loop, task: Task, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
-    """Batch-norm statistics of the selected network, where its supernet's are those of many; they need no labels."""
-    if not loop.problem.supernet.shares_statistics or loop.problem.space.count() == 1:
-        return {}
-    network = loop.problem.supernet.extract(architecture, repeat).to(loop.device)
-    batches = calibration_batches(task.training.x, seed=loop.streams[repeat].seed)
-    recalibrate(network, [task.standardise(batch).to(loop.device) for batch in batches])
-    return {name: value.clone() for name, value in network.named_buffers()}
 
 
 def _write_own_metrics(folder: Path, home: Path, repeat: int, progress: Progress) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -42,13 +42,43 @@ class Answers:
         return {"selected": metrics_of(self.selected, target)} | mixtures
 
 
-def ask(run: Run, architecture: Architecture, x: Tensor, ensemble: Ensemble | None = None) -> Answers:
-    """Lets the network of an architecture and the mixtures of `evaluate_on` classify raw inputs [n, ...]."""
-    with torch.no_grad():
-        output = _over(run.model(architecture).to(run.device), x, run.device)
-    alone = Predictive.from_members(output.log_softmax(-1).double().unsqueeze(0), torch.ones(1))
-    mixtures = {name: predictive(mixture, x, run.device) for name, mixture in _mixtures(run, architecture, ensemble)}
-    return Answers(alone, mixtures)
+@final
+@dataclass(frozen=True, eq=False)
+class Networks:
+    """The network of an architecture and the mixtures of a run, made once for all that they are asked."""
+
+    run: Run
+    selected: nn.Module
+    mixtures: dict[str, Ensemble]
+    """`ensemble` and, where the space is nested, `unpruned`; nothing where there is one network alone."""
+
+    @classmethod
+    def of(cls, run: Run, architecture: Architecture, ensemble: Ensemble | None = None) -> Networks:
+        """Those of an architecture; with `ensemble` in the place of `run.ensemble(architecture)`, where that is given.
+
+        Nested mixtures are cut at the architecture, or whole.
+        """
+        mixtures = {}
+        if run.space.nested or run.space.has_dropout or run.space.random().architectures > 1:
+            mixtures["ensemble"] = ensemble or run.ensemble(architecture)
+        if run.space.nested:
+            mixtures["unpruned"] = run.ensemble(largest(run))
+        return cls(run, run.model(architecture), mixtures)
+
+    def ask(self, x: Tensor) -> Answers:
+        """Lets them classify raw inputs [n, ...]."""
+        device = self.run.device
+        with torch.no_grad():
+            output = _over(self.selected.to(device), x, device)
+        alone = Predictive.from_members(output.log_softmax(-1).double().unsqueeze(0), torch.ones(1))
+        return Answers(alone, {name: predictive(mixture, x, device) for name, mixture in self.mixtures.items()})
+
+    def evaluate(self, split: Split) -> dict[str, dict[str, float]]:
+        """What each is worth on a split."""
+        if isinstance(self.run.config.likelihood(), Classification):
+            return self.ask(split.x).metrics(split.y)
+        found = {"selected": _evaluate_network(self.selected, split, self.run)}
+        return found | {name: _evaluate_mixture(own, split, self.run) for name, own in self.mixtures.items()}
 
 
 def predictive(ensemble: Ensemble, x: Tensor, device: torch.device) -> Predictive:
@@ -87,32 +117,6 @@ def _over(model: Callable[[Tensor], Tensor], x: Tensor, device: torch.device) ->
     return torch.cat([model(part.to(device)).cpu() for part in x.split(BATCH)])
 
 
-def _mixtures(run: Run, architecture: Architecture, ensemble: Ensemble | None) -> Iterator[tuple[str, Ensemble]]:
-    """The mixtures that a run is evaluated by; one after the other, since each may be large."""
-    alone = run.space.random().architectures == 1
-    if run.space.nested or run.space.has_dropout or not alone:
-        yield "ensemble", ensemble or run.ensemble(architecture)
-    if run.space.nested:
-        yield "unpruned", run.ensemble(largest(run))
-
-
-def evaluate_on(
-    run: Run, architecture: Architecture, split: Split, ensemble: Ensemble | None = None
-) -> dict[str, dict[str, float]]:
-    """The network of an architecture and the mixture (where nested, cut there and whole), on a split.
-
-    Args:
-        run: whose they are.
-        architecture: of the network.
-        split: what they are evaluated on.
-        ensemble: the mixture, where it is not `run.ensemble(architecture)`.
-    """
-    if isinstance(run.config.likelihood(), Classification):
-        return ask(run, architecture, split.x, ensemble).metrics(split.y)
-    found = {"selected": _evaluate_network(run.model(architecture), split, run)}
-    return found | {name: _evaluate_mixture(own, split, run) for name, own in _mixtures(run, architecture, ensemble)}
-
-
 @torch.no_grad()
 def _evaluate_network(model: nn.Module, split: Split, run: Run) -> dict[str, float]:
     """Error and log-likelihood of a network that predicts a number."""
@@ -134,12 +138,22 @@ def largest(run: Run) -> Architecture:
     return run.space.architecture([len(d) - 1 for d in run.space.decisions])
 
 
-def results(run: Run, task: Task) -> dict[str, Any]:
-    """Everything there is to say in numbers about a finished run; test data is looked at here for the first time."""
+def results(run: Run, task: Task, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Everything there is to say in numbers about a finished run; test data is looked at here for the first time.
+
+    Args:
+        run: whose folder has everything but its result.
+        task: its data.
+        tell: is told what is being done.
+    """
     metrics: dict[str, dict[str, float]] = {}
+    tell("preparing the selected network and the mixture")
+    networks = Networks.of(run, run.architecture)
+    run.keep_statistics()
+    tell("evaluating them")
     for name, split in (("select", task.select), ("test", task.test)):
         if split is not None:
-            evaluated = evaluate_on(run, run.architecture, split)
+            evaluated = networks.evaluate(split)
             metrics |= {name if key == "selected" else f"{name}_{key}": found for key, found in evaluated.items()}
     shown = {"selected": run.architecture} | ({"largest": largest(run)} if run.space.nested else {})
     models = {name: run.model(architecture) for name, architecture in shown.items()}

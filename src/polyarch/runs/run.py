@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -26,12 +26,13 @@ from polyarch.runs.config import Config
 from polyarch.spaces.base import Space, Supernet
 from polyarch.streams import Streams
 from polyarch.training import checkpoints
-from polyarch.training.calibration import calibration_batches, recalibrate
+from polyarch.training.calibration import calibration_batches, recalibrate, statistics_of
 from polyarch.uncertainty.ensemble import Apart, Ensemble, Nested, Within
 from polyarch.uncertainty.members import Members, members_of
 
 ARCHITECTURE = "architecture.json"
 WEIGHTS = "weights.safetensors"
+STATISTICS = "statistics.safetensors"
 RESULT = "result.json"
 METRICS = "metrics.jsonl"
 
@@ -128,25 +129,47 @@ class Run:
         return nn.Sequential(self.standardise(), network).eval().requires_grad_(False)
 
     def networks(self, architectures: Sequence[Architecture]) -> list[nn.Module]:
-        """Networks on standardised inputs, each with batch-norm statistics of its own."""
+        """Networks on standardised inputs, each with batch-norm statistics of its own.
+
+        The run keeps those of the selected network and of the mixture's members. Others are measured anew, on training
+        data and on the run's device.
+        """
         supernet = self.supernet()
-        shared = supernet.shares_statistics and self.space.count() > 1
-        networks = []
-        for architecture in architectures:
-            network = supernet.extract(architecture)
-            if shared and architecture == self.architecture and self._statistics:
-                network.load_state_dict(self._statistics, strict=False)
-            elif shared:
-                inputs = self.task().training.x
-                recalibrate(network, map(self.standardise(), calibration_batches(inputs, seed=self.seed)))
-            networks.append(network.eval())
-        return networks
+        networks = {str(architecture): supernet.extract(architecture) for architecture in architectures}
+        if supernet.shares_statistics and self.space.count() > 1:
+            self._measure({a: n for a, n in networks.items() if a not in self._statistics and statistics_of(n)})
+            for architecture, network in networks.items():
+                network.load_state_dict(self._statistics.get(architecture, {}), strict=False)
+        return [networks[str(architecture)] for architecture in architectures]
+
+    def _measure(self, networks: Mapping[str, nn.Module]) -> None:
+        """Measures batch-norm statistics of networks, by architecture; `keep_statistics` writes them."""
+        if not networks:
+            return
+        standardise = self.standardise().to(self.device)
+        batches = calibration_batches(self.task().training.x, seed=self.seed)
+        for architecture, network in networks.items():
+            recalibrate(network.to(self.device), (standardise(batch.to(self.device)) for batch in batches))
+            self._statistics[architecture] = statistics_of(network.cpu())
 
     @cached_property
-    def _statistics(self) -> dict[str, Tensor]:
-        """Batch-norm statistics of the selected network, where it shares weights with others."""
-        prefix = "statistics/"
-        return {n.removeprefix(prefix): value for n, value in self._tensors.items() if n.startswith(prefix)}
+    def _statistics(self) -> dict[str, dict[str, Tensor]]:
+        """Batch-norm statistics of networks that share weights with others, by architecture."""
+        if not (self.folder / STATISTICS).exists():
+            return {}
+        tensors, numbers = self._load(STATISTICS)
+        found: dict[str, dict[str, Tensor]] = {text: {} for text in numbers["architectures"]}
+        for name, value in tensors.items():
+            place, _, own = name.partition("/")
+            found[numbers["architectures"][int(place)]][own] = value
+        return found
+
+    def keep_statistics(self) -> None:
+        """Writes the statistics that were measured, so that they need neither data nor time again."""
+        if self._statistics:
+            rows = enumerate(self._statistics.values())
+            tensors = {f"{place}/{name}": value for place, own in rows for name, value in own.items()}
+            checkpoints.save(self.folder / STATISTICS, tensors, {"architectures": list(self._statistics)})
 
     def ensemble(
         self, architecture: Architecture | None = None, *, members: int | None = None, seed: int | None = None
@@ -270,14 +293,17 @@ class Run:
 
     @cached_property
     def _tensors(self) -> dict[str, Tensor]:
+        return self._load(WEIGHTS)[0]
+
+    def _load(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and numbers of one of the run's files."""
         try:
-            tensors, _ = checkpoints.load(self.folder / WEIGHTS)
+            return checkpoints.load(self.folder / name)
         except checkpoints.Damaged as error:
             raise PolyarchError(
                 f"{error}; restore it, or remove {self.folder / RESULT} and run `{resume_command(self.folder)}`, "
                 "which writes it again from the last checkpoint"
             ) from None
-        return tensors
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from polyarch import distributed
-from polyarch.callbacks import Callback, Checkpoints, Evaluation, Step, hears_steps
+from polyarch.callbacks import Beginning, Callback, Checkpoints, Evaluation, Step, hears_steps
 from polyarch.core import Info, Method, Problem, State
 from polyarch.data.task import Split, Task
 from polyarch.distributions import selection
@@ -78,11 +78,12 @@ def search(
             f"for listed ones alone; {way_out}, or use stochastic-architectures"
         )
     table, column = open_table_truth(callbacks, space)
+    usual = method.prior(space)
     config = Config(
         space=configs.describe_space(space),
         method=configs.describe_method(method),
         data=configs.describe_task(task),
-        prior=configs.describe_prior(start.prior if start.prior is not None else method.default_prior, space),
+        prior=configs.describe_prior(start.prior if start.prior is not None else usual or "uniform", space),
         select=selection.rule_for(select, space.nested, len(task.train)),
         seed=seed,
         repeats=repeats,
@@ -95,7 +96,7 @@ def search(
         column=column,
     )
     config.make_prior(space)
-    if config.prior != "uniform" and not method.takes_prior(space):
+    if config.prior != "uniform" and usual is None:
         raise PolyarchError(
             f"{method.name} learns weights of edges in the space {space.name!r}, and a prior is over architectures; "
             "leave the prior uniform, or use parsec"
@@ -247,6 +248,9 @@ def _train(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequ
         callbacks = [*callbacks, Checkpoints()]
     started = time.monotonic()
     stages = len(loop.method.stages(config.make_space()))
+    beginning = Beginning(config.data["examples"], loop.epochs, stages, loop.progress.stage, loop.progress.epoch)
+    for callback in callbacks if distributed.rank() == 0 else ():
+        callback.on_begin(beginning)
     while True:
         _run_stage(folder, config, loop, stages, callbacks, started)
         loop.state.copy_from(loop.best)
@@ -276,7 +280,8 @@ def _run_stage(
         with torch.no_grad():  # a graph that outlives the epoch would be met by the next recording, on another stream
             belief = loop.method.distribution(loop.problem.space, loop.state.belief)
         line["seconds"] = round(time.monotonic() - started, 3)
-        evaluation = Evaluation(line, loop.problem.space, belief, loop.epochs, stages, config.repeats)
+        told = (loop.method.evaluates, loop.epochs, stages, config.repeats)
+        evaluation = Evaluation(line, loop.problem.space, belief, *told)
         for callback in callbacks if writes else ():
             callback.on_evaluation(evaluation)
         loop.progress.ended = distributed.from_first_rank(evaluation.stopped, loop.device)

@@ -49,6 +49,16 @@ def recalibrate(network: nn.Module, batches: Iterable[Tensor]) -> None:
                 norm.get_buffer(name).copy_(value)
 
 
+def statistics_of(network: nn.Module) -> dict[str, Tensor]:
+    """Copies of the running statistics that `recalibrate` sets, by their names in the network's state."""
+    return {
+        f"{path}.{name}" if path else name: value.detach().clone()
+        for path, norm in network.named_modules()
+        if isinstance(norm, _Norm) and _keeps_statistics(norm)
+        for name, value in norm.named_buffers()
+    }
+
+
 def _keeps_statistics(norm: _Norm) -> bool:
     return isinstance(norm, BatchNorm) or norm.track_running_stats
 

@@ -43,7 +43,7 @@ def prepare(method: Method, space: Space, task: Task, examples: Split, repeats: 
         space=stage.space,
         supernet=stage.space.supernet(task.shape, repeats),
         likelihood=task.likelihood,
-        prior=make_prior(method.default_prior, stage.space.decisions),
+        prior=make_prior(method.prior(stage.space) or "uniform", stage.space.decisions),
         data=dict.fromkeys(("train", "search", "select", *task.learning_data()), examples),
     )
     streams = [Streams(k) for k in range(repeats)]

@@ -171,7 +171,7 @@ class Loop:
                 share = value * (count / sum(counts))
                 totals[name] = totals[name] + share if name in totals else share
         progress.epoch += 1
-        evaluated = progress.epoch % self.method.evaluate_every == 0 or progress.epoch >= self.epochs
+        evaluated = progress.epoch % self.method.evaluation.every == 0 or progress.epoch >= self.epochs
         end = self.method.end_epoch(self.problem, self.state, evaluated)
         progress.forward += end.forward
         progress.backward += end.backward
@@ -234,14 +234,11 @@ class Loop:
 
     def _evaluate(self, steps: Mapping[str, Tensor], watched: Mapping[str, Tensor]) -> dict[str, Any]:
         """Evaluates, keeps the best, and says what happened: every value a list with one entry per repeat."""
-        progress = self.progress
-        splits = [self.split or "train"]
-        if "select" in self.problem.data and "select" not in splits:
-            splits.append("select")
-        with self.problem.computing():
-            found = {split: self.method.evaluate(self.problem, self.state, split) for split in splits}
+        progress, known = self.progress, evaluated_splits(self.problem)
+        decides = self.split or known[-1]
+        found = self.evaluate(known if self.method.evaluation.splits == "all" else [decides])
         belief = self.method.distribution(self.problem.space, self.state.belief)
-        objective = found[self.split or "train"]["objective"].tolist()
+        objective = found[decides]["objective"].tolist()
         running = [stopped == 0 for stopped in progress.stopped_epoch]
         if not all(math.isfinite(v) for v, runs in zip(objective, running, strict=True) if runs):
             raise Diverged(progress.epoch)
@@ -266,6 +263,11 @@ class Loop:
             "entropy": belief.entropy().detach().tolist(),
             "watch": {name: value.tolist() for name, value in watched.items()},
         }
+
+    def evaluate(self, splits: Sequence[str]) -> dict[str, dict[str, Tensor]]:
+        """What the state is worth on each of these splits."""
+        with self.problem.computing():
+            return {split: self.method.evaluate(self.problem, self.state, split) for split in splits}
 
     @torch.no_grad()
     def _keep(self, better: list[bool]) -> None:
@@ -296,6 +298,11 @@ class Diverged(PolyarchError):
         self.epoch = epoch
 
 
+def evaluated_splits(problem: Problem) -> list[str]:
+    """The splits that a state can be evaluated on: training data, and validation data where there is some."""
+    return ["train", "select"] if "select" in problem.data else ["train"]
+
+
 def stopping_split(method: Method, problem: Problem) -> str | None:
     """The split whose objective decides which state is kept; None keeps the last."""
     split = method.stopping.split
@@ -305,6 +312,4 @@ def stopping_split(method: Method, problem: Problem) -> str | None:
         raise PolyarchError(
             "stopping.split=select needs a validation split; set select (of the data) above 0, or stopping.split=train"
         )
-    if split == "auto":
-        return "select" if "select" in problem.data else "train"
-    return split
+    return evaluated_splits(problem)[-1] if split == "auto" else split
