@@ -258,8 +258,8 @@ SECTIONS = (
     ),
     Section(
         "How far image searches went", IMAGES, images_trained,
-        "Training ends after 30 epochs without a better state, so that what ended at epoch 45 is the state of epoch 15. "
-        "The rate falls after epoch 30. Belief begins uniform; the largest q(d) is given as a multiple of that.",
+        "Training ends after 30 epochs without a better state, so that what ended at epoch 45 is the state of epoch "
+        "15. The rate falls after epoch 30. Belief begins uniform; the largest q(d) is given as a multiple of that.",
     ),
     Section(
         "Ours: belief against the exact posterior over depth (Eq. 5)",

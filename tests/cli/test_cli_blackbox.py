@@ -88,7 +88,9 @@ def test_bad_input_is_refused(table, folder):
     refused(
         "select", *SPACE, "--method", "random-search", "--table", table, "--column", "test_acc", says=("test data",)
     )
-    refused("select", folder, "--by", "macs", "--method", "random-search", *known, says=("--column", "searched by --by"))
+    refused(
+        "select", folder, "--by", "macs", "--method", "random-search", *known, says=("--column", "searched by --by")
+    )
     refused("select", *SPACE, "--method", "random-search", "--reward", "valid_acc", says="--reward is now --column")
     refused("select", *SPACE, "--method", "random-search", *known, "--unit", "days", says=("unit",))
     refused("select", *SPACE, "--method", "random-search", *known, "--unit", "seconds", says=("never spent",))

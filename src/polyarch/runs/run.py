@@ -292,8 +292,8 @@ def _check_scale(text: str, x: Tensor, like: Tensor, highest_byte: float) -> Non
     apart = not same_kind and min(reach, own) > 0 and max(reach / own, own / reach) >= APART
     if outside or apart:
         raise PolyarchError(
-            f"{text} has numbers from {least:.3g} to {most:.3g}, and this run's own are from {low:.3g} to {high:.3g}, so "
-            "that any number would tell them apart; scale them to that range, and save them as a .npz"
+            f"{text} has numbers from {least:.3g} to {most:.3g}, and this run's own are from {low:.3g} to {high:.3g}, "
+            "so that any number would tell them apart; scale them to that range, and save them as a .npz"
         )
 
 
