@@ -73,6 +73,7 @@ class _Prepared:
 
 
 def _prepared(asked: Request, groups: dict[str, type[Any]]) -> _Prepared:
+    """Everything that was asked for, found and checked; `groups` have settings too."""
     from polyarch.blackbox import ScoreEvaluator, TableEvaluator
     from polyarch.cli.choices import assign, find
     from polyarch.errors import PolyarchError
@@ -87,12 +88,12 @@ def _prepared(asked: Request, groups: dict[str, type[Any]]) -> _Prepared:
             raise PolyarchError("say by which score to search a run: --by SCORE")
         if asked.column:
             raise PolyarchError("--column is what to search a table for, and a run is searched by --by; leave one out")
+        table = open_table(asked.table) if asked.table else None
         cls, preset = find("score", asked.by)
         values = assign({**groups, "score": cls}, asked.settings)
         run, score = open_run(asked.run), make(cls, {**preset, **values["score"]})
         [like] = candidates_of(run, [run.selected("argmax")], score.needs, Streams(asked.seed)["data"])
         evaluator = ScoreEvaluator(score, like, score.trained_examples, score.trained_examples, asked.seed)
-        table = open_table(asked.table) if asked.table else None
         return _Prepared(run.space, evaluator, asked.by, table, values)
     if not (asked.space and asked.table):
         raise PolyarchError("say what to search: a run and --by SCORE, or --space and --table")
