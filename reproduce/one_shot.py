@@ -2,6 +2,7 @@
 
     python -m reproduce.one_shot curves        # seconds: SoTL in recorded curves, Figs. 4.4 and 4.5
     python -m reproduce.one_shot table         # two minutes: parameters, SynFlow and black-box search on NAS-Bench-201
+    python -m reproduce.one_shot coverage      # a quarter of an hour: how often 95 % intervals hold what they are for
     python -m reproduce.one_shot supernets     # seconds: Tables 4.1, 4.4, 4.5, Figs. 4.6 to 4.8; --raw FOLDER
 
     python -m reproduce.one_shot show          # what was found, as Markdown
@@ -16,10 +17,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reproduce import one_shot_curves, one_shot_supernets, one_shot_table
+from reproduce import one_shot_coverage, one_shot_curves, one_shot_supernets, one_shot_table
 from reproduce.showing import RESULTS, Row, draw, keep, page, parser_of
 
-PARTS = {"curves": one_shot_curves, "table": one_shot_table, "supernets": one_shot_supernets}
+PARTS = {
+    "curves": one_shot_curves,
+    "table": one_shot_table,
+    "coverage": one_shot_coverage,
+    "supernets": one_shot_supernets,
+}
 
 
 def said(row: Row) -> str:

@@ -69,11 +69,6 @@ def own_rate(method: str) -> float:
     return rates_of(method)[0]
 
 
-def other_rate(method: str) -> float:
-    """The one that it does not tell."""
-    return rates_of(method)[1]
-
-
 def methods_of(part: Part) -> list[str]:
     """Supernets that there is something of."""
     there = {row["method"] for row in part.having(kind="estimator")}
@@ -146,7 +141,7 @@ def by_supernet(part: Part, measure: str) -> str:
         return [label, *(at(part, measure, estimator, step, digits, **own) for own in labels)]
 
     lines = [line(*one) for one in ESTIMATORS]
-    lines.insert(1, line("SoTL, 100 steps, at the other rate", "sotl", TOLD_AT, other_rate))
+    lines.insert(1, line(f"SoTL, 100 steps, {RATES[1]:g} for all", "sotl", TOLD_AT, lambda _: RATES[1]))
     for judge, name in JUDGES.items():
         lines.append([name, *[_plain(part, judge, measure, digits)] * len(methods)])
     if measure == "spearman":
@@ -365,8 +360,9 @@ SECTIONS = (
     ),
     Section(
         "What costs nothing", FROM, baseline_table,
-        "On the same cells as all that follows; in brackets, 95 % of bootstrap resamples of the cells (of random "
-        "orders, for the random order). Top 10: mean test accuracy of a judge's ten best.",
+        "On the same cells as all that follows; in brackets, 95 % of bootstrap resamples of the cells for "
+        "correlations, and of random orders for the random order. Top 10: mean test accuracy of a judge's ten best of "
+        "these cells.",
     ),
     Section(
         "Table 4.1: Spearman with the truth, by supernet", FROM, partial(by_supernet, measure="spearman"),

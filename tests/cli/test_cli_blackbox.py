@@ -35,10 +35,11 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_in_a_table(table, method):
-    known = ("--table", table, "--reward", "valid_acc", "--truth", "test_acc")
+    known = ("--table", table, "--column", "valid_acc", "--truth", "test_acc")
     paid = ("--seconds", "train_time", "--share", "0.5", "--budget", "400", "--unit", "seconds", "--seeds", "3")
     found = cli("select", *SPACE, "--method", method, *known, *paid, "--json").json
-    assert (found["method"], found["unit"], len(found["runs"])) == (method, "seconds", 3)
+    assert (found["method"], found["by"], found["unit"]) == (method, "valid_acc", "seconds")
+    assert len(found["runs"]) == 3
     for run in found["runs"]:
         convolutions = run["architecture"].count("conv")
         assert run["reward"] == 80 + convolutions
@@ -46,6 +47,17 @@ def test_in_a_table(table, method):
         assert 300 < run["seconds"] <= 400
     assert len({run["architecture"] for run in found["runs"]}) > 1, "every seed its own search"
     assert "truth" in cli("select", *SPACE, "--method", method, *known, "--budget", "30").out
+
+
+def test_the_column_is_by_default_the_only_one_of_validation_accuracy(table, tmp_path):
+    ask = ("select", *SPACE, "--method", "random-search", "--budget", "30", "--table")
+    assert cli(*ask, table, "--json").json == cli(*ask, table, "--column", "valid_acc", "--json").json
+    assert "the best by valid_acc of 1 searches by random-search" in cli(*ask, table).out
+    with np.load(table) as arrays:
+        np.savez(tmp_path / "two.npz", **arrays, late_valid_acc=arrays["valid_acc"])
+        np.savez(tmp_path / "test.npz", arch=arrays["arch"], test_acc=arrays["test_acc"])
+    refused(*ask, tmp_path / "two.npz", says=("2 columns of validation accuracy", "name one with --column"))
+    refused(*ask, tmp_path / "test.npz", says=("test_acc", "nothing is chosen on test data"))
 
 
 def test_by_a_score_of_a_run(folder):
@@ -69,13 +81,17 @@ def test_training_is_counted(folder):
 
 
 def test_bad_input_is_refused(table, folder):
-    known = ("--table", table, "--reward", "valid_acc")
+    known = ("--table", table, "--column", "valid_acc")
     refused("select", *SPACE, "--method", "random", *known, says=("random-search",))
     refused("select", *SPACE, "--method", "random-search", says=("say what to search",))
     refused("select", folder, "--method", "random-search", says=("--by SCORE",))
     refused(
-        "select", *SPACE, "--method", "random-search", "--table", table, "--reward", "test_acc", says=("test data",)
+        "select", *SPACE, "--method", "random-search", "--table", table, "--column", "test_acc", says=("test data",)
     )
+    refused(
+        "select", folder, "--by", "macs", "--method", "random-search", *known, says=("--column", "searched by --by")
+    )
+    refused("select", *SPACE, "--method", "random-search", "--reward", "valid_acc", says="--reward is now --column")
     refused("select", *SPACE, "--method", "random-search", *known, "--unit", "days", says=("unit",))
     refused("select", *SPACE, "--method", "random-search", *known, "--unit", "seconds", says=("never spent",))
     refused("select", *SPACE, "--method", "random-search", *known, "--budget", "0", says=("above 0",))

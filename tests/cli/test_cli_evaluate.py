@@ -2,12 +2,13 @@
 
 import csv
 import io
+import re
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import torch
-from commandline import SMALL, SPIRALS, cli, refused
+from commandline import SMALL, SPIRALS, check_one_line, cli, refused
 from PIL import Image
 from sklearn.metrics import roc_auc_score, roc_curve
 from torch.nn.modules.module import register_module_forward_hook
@@ -251,8 +252,87 @@ def test_other_data_may_be_images_of_any_size_or_a_name(tmp_path):
         Image.fromarray(random.integers(0, 256, (20, 30), dtype=np.uint8)).save(tmp_path / "images" / f"{k}.png")
     assert cli("evaluate", out, "--ood", tmp_path / "images", "--json").json["ood"]["examples"] == 3
     assert cli("evaluate", out, "--ood", "digits", "--json").json["ood"]["examples"] == 359
-    np.savez(tmp_path / "numbers.npz", x=random.random((5, 1, 8, 8)).astype(np.float32))
-    refused("evaluate", out, "--ood", tmp_path / "numbers.npz", says=("torch.float32", "torch.uint8", "same scale"))
+
+
+def asked_of(tmp_path, own, others):
+    """What a run on `own` says of other inputs, by name: figures, or what it is told on standard error."""
+    np.savez(tmp_path / "own.npz", x=own, y=np.arange(len(own)) % 2)
+    out = tmp_path / "run"
+    quick = ("--set", "epochs=1", "--set", "batch_size=32")
+    assert cli("search", "--data", tmp_path / "own.npz", *SMALL, *quick, "--out", out).code == 0
+    found = {}
+    for name, x in others.items():
+        np.savez(tmp_path / f"{name}.npz", x=x)
+        said = cli("evaluate", out, "--ood", tmp_path / f"{name}.npz", "--json")
+        if said.code:
+            check_one_line(said.err, says=("scale them to that range", ".npz"))
+        found[name] = said.err if said.code else said.json["ood"] | {"data": ""}
+    return found
+
+
+def test_other_images_may_be_numbers_of_the_same_range(tmp_path):
+    """The type of an array is nobody's business: the same numbers give the same figures."""
+    random = np.random.default_rng(0)
+    own, other = (random.integers(0, 256, (n, 1, 8, 8), dtype=np.uint8) for n in (80, 20))
+    found = asked_of(
+        tmp_path,
+        own,
+        {
+            "bytes": other,
+            "single": other.astype(np.float32),
+            "double": other.astype(np.float64),
+            "black": np.zeros((5, 1, 8, 8)),
+            "unit": other / 255,
+            "centred": other - 128.0,
+            "bright": other * 2.0,
+        },
+    )
+    assert found["bytes"] == found["single"] == found["double"]
+    assert found["black"]["examples"] == 5  # that is black on any scale
+    assert "numbers from 0 to 1, and this run's own are from 0 to 255" in found["unit"]
+    assert "numbers from -128 to 127, and this run's own are from 0 to 255" in found["centred"]
+    assert "numbers from 0 to 510" in found["bright"]
+
+
+def test_other_images_for_a_run_on_numbers(tmp_path):
+    random = np.random.default_rng(0)
+    own, other = random.random((80, 1, 8, 8)).astype(np.float32), random.integers(0, 256, (20, 1, 8, 8), dtype=np.uint8)
+    found = asked_of(
+        tmp_path,
+        own,
+        {
+            "single": (other / 255).astype(np.float32),
+            "double": (other / 255).astype(np.float32).astype(np.float64),
+            "noise": random.normal(0.5, 0.5, (20, 1, 8, 8)),
+            "binary": other // 128,  # bytes, but 0 and 1
+            "bytes": other,
+            "large": other.astype(np.float32),
+        },
+    )
+    assert found["single"] == found["double"]
+    assert found["noise"]["examples"] == found["binary"]["examples"] == 20
+    for name in ("bytes", "large"):
+        assert re.search(r"from 1 to 255, and this run's own are from 0\.0\d+ to (1|0\.99\d),", found[name])
+
+
+def test_other_features(tmp_path):
+    """A table far from the run's own is what is to be noticed; what is in bytes there must fit all the same."""
+    random = np.random.default_rng(0)
+    own, other = random.normal(size=(80, 3)), random.integers(0, 3, (20, 3))
+    found = asked_of(
+        tmp_path,
+        own,
+        {
+            "double": other.astype(np.float64),
+            "integers": other,
+            "bytes": other.astype(np.uint8),
+            "far": 1000.0 + other,
+            "other_bytes": np.full((4, 3), 200, np.uint8),
+        },
+    )
+    assert found["double"] == found["integers"] == found["bytes"]
+    assert found["far"]["examples"] == 20
+    assert "numbers from 200 to 200" in found["other_bytes"]
 
 
 def test_other_data_that_does_not_fit_is_refused(tmp_path, cells, digits):
@@ -260,7 +340,7 @@ def test_other_data_that_does_not_fit_is_refused(tmp_path, cells, digits):
     np.savez(tmp_path / "large.npz", x=np.zeros((4, 1, 28, 28), np.uint8))
     refused("evaluate", digits, "--ood", tmp_path / "large.npz", says=("[1, 28, 28]", "[1, 8, 8]"))
     np.savez(tmp_path / "bright.npz", x=np.full((4, 1, 8, 8), 200, np.uint8))
-    refused("evaluate", digits, "--ood", tmp_path / "bright.npz", says=("bytes up to 200", "end at 16"))
+    refused("evaluate", digits, "--ood", tmp_path / "bright.npz", says=("from 200 to 200", "from 0 to 16"))
     refused("evaluate", digits, "--ood", tmp_path / "missing.npz", says="no such file")
     refused("evaluate", digits, "--ood", "digit", says="did you mean 'digits'?")
 

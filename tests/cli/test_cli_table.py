@@ -97,6 +97,35 @@ def test_query_by_text_and_by_space(folder):
     assert out.startswith("test_acc: test split, higher is better\n3000003  slope=0.0,shift=0.5")
 
 
+def test_query_without_a_column_gives_all(folder):
+    ask = ("table", "query", "--table", "lines", "--arch", TEXTS[3])
+    own = {"test_acc": 3_000_003.0, "zen": 3.0, "latency_ms[phone]": 3.0, "latency_ms[watch]": -3.0}
+    first = {"test_acc": 0.0, "zen": 0.0, "latency_ms[phone]": 0.0, "latency_ms[watch]": 0.0}
+    assert cli(*ask, "--arch", TEXTS[0], "--json").json == {
+        "table": str(folder / "lines.npz"),
+        "values": [{"arch": TEXTS[3], "values": own}, {"arch": TEXTS[0], "values": first}],
+    }
+    other = "shift=0.5, slope=0.0"
+    by_space = ("table", "query", "--table", "lines", "--arch", other, "--space", LINES, "--json")
+    assert cli(*by_space).json["values"] == [{"arch": other, "values": own}]
+    lines = [" ".join(line.split()) for line in fits(cli(*ask, "--arch", TEXTS[0]).out).splitlines()]
+    assert lines[:5] == [TEXTS[3], "test_acc 3000003", "zen 3", "latency_ms[...] phone: 3, watch: -3", ""]
+    assert lines[5:7] == [TEXTS[0], "test_acc 0"]
+    refused("table", "query", "--table", "lines", "--arch", "nothing", says=("no row for 1", "nothing"))
+
+
+def test_query_of_many_columns_is_short_but_whole_in_json(folder):
+    curve = np.arange(400.0).reshape(2, 200)
+    curve[1, 1] = np.nan
+    np.savez(folder / "curves.npz", arch=np.array(["x", "y"]), loss=curve, acc=np.array([0.5, np.nan]))
+    ask = ("table", "query", "--table", "curves", "--arch", "y")
+    values = cli(*ask, "--json").json["values"][0]["values"]
+    assert len(values) == 201
+    assert (values["loss[0]"], values["loss[1]"], values["loss[199]"], values["acc"]) == (200, None, 399, None)
+    out = fits(cli(*ask).out)
+    assert " ".join(out.split()) == "y loss[...] 0: 200, 1: -, 2: 202, ..., 199: 399 acc -"
+
+
 def test_best(folder):
     ask = ("table", "best", "--table", "lines", "--top", 2)
     assert [v["value"] for v in cli(*ask, "--column", "test_acc", "--json").json["values"]] == [

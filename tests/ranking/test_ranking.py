@@ -82,6 +82,9 @@ def test_a_ranking_is_what_its_scores_say(candidates):
         assert {"spearman", "kendall", "sparse_kendall", "top10", "regret", "seconds", "with_parameters"} < set(figures)
         low, high = figures["intervals"]["kendall"]
         assert low <= figures["kendall"] <= high
+    for name, figures in told["scores"].items():
+        for best in ("top10", "regret"):
+            assert (figures["intervals"][best] is None) == (name != "random")  # facts about these architectures
     assert told["scores"]["random"]["spearman"] == 0
     assert told["scores"]["random"]["regret"] == pytest.approx(95 - TRUTH.mean())
 

@@ -76,7 +76,7 @@ def tiny(tmp_path):
     lag = {"kl_to_posterior": 3.25, "posterior_mode": 1}
     write(tmp_path, "head", [a_row(seed, 2, 6, statistics="shared", fit=-0.1) | {"fit": gap} | lag for seed in (0, 1)])
     for part, data in (("fashion", "fashion-mnist"), ("mnist", "mnist")):
-        write(tmp_path, part, [a_row(0, 20, 50, who=who, data=data, D=50) for who in ("LDN", "DDN")])
+        write(tmp_path, part, [a_row(0, 20, 50, who=who, data=data, D=50, epochs=45) for who in ("LDN", "DDN")])
     return tmp_path
 
 
@@ -115,6 +115,8 @@ def test_tables_of_tiny_rows(depth, call, tiny, capsys):
     assert cells(text, "all")[-2:] == ["−0.0120", "7"]
     assert cells(text, "exact E-step (Eq. 5)")[1] == "uniform"
     assert "| MNIST | 50 | LDN-95 | 20 | 10.00 | −0.100 | 2.00 | 9.00 | 50 % | 18 | 62 % | 1 |" in text
+    assert "| MNIST | 50 | LDN | 45 | 1.00 | 1 |" in text  # belief did not move
+    assert "| MNIST | 50 | DDN | 45 |  | 1 |" in text
     assert cells(text, "head, statistics shared")[1:3] == ["3.25 ± 0.00", "1.0 ± 0.0 (1 … 1)"]
     assert text.count("`python -m reproduce.depth --only max_depths` on a machine") >= 1
 
@@ -169,5 +171,8 @@ def test_committed_results(depth, figures, tables, call, tmp_path, capsys):
     call(depth, "--table", "--out", tmp_path)
     printed = capsys.readouterr().out
     assert cells(printed, "DDN, depth 20")[-1] == "6"
+    page = (RESULTS.parent / "depth.md").read_text(encoding="utf-8")
+    for block in printed.strip().split("\n\n"):
+        assert block in page  # the page shows what the rows say
     assert drawn(figures.draw(tmp_path, list(figures.DRAWINGS))) >= {"fig2", "fig4", "fig5", "fig9", "fig10", "fig11"}
     assert drawn(RESULTS.glob("*.svg"))

@@ -45,6 +45,13 @@ def table_part():
 
 
 @pytest.fixture
+def coverage():
+    from reproduce import one_shot_coverage
+
+    return one_shot_coverage
+
+
+@pytest.fixture
 def supernets():
     from reproduce import one_shot_supernets
 
@@ -122,6 +129,25 @@ def test_truth_along_a_history(table_part):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# What intervals cover.
+
+
+def test_intervals_of_one_sample(coverage):
+    random = np.random.default_rng(0)
+    truth, size = random.normal(90, 2, 40), random.random(40)
+    said = truth + random.normal(size=40)
+    found = coverage.given(said, truth, size, 200)
+    best = np.argsort(-said)
+    assert found["spearman"].value == pytest.approx(spearmanr(said, truth).statistic)
+    assert found["with_parameters"].value == pytest.approx(spearmanr(said, size).statistic)
+    assert found["top10"].value == pytest.approx(truth[best[:10]].mean())
+    assert found["regret"].value == pytest.approx(truth.max() - truth[best[0]])
+    assert all(estimate.low <= estimate.value <= estimate.high for estimate in found.values())
+    assert coverage.holds(found["top10"], found["top10"].value)
+    assert not coverage.holds(found["top10"], found["top10"].high + 0.01)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # From end to end, on tables made up for it.
 
 
@@ -158,6 +184,13 @@ def test_from_end_to_end(one_shot, call, made_up, capsys):
     )  # fmt: skip
     call(one_shot, "table", "--table", table, "--synflow", 3, "--seeds", 2, "--budget", 3000, "--out", out
     )  # fmt: skip
+    call(one_shot, "coverage", "--table", table, "--sizes", 15, 30, "--samples", 4, "--resamples", 50, "--out", out)
+    covered = rows_of(out, "coverage", score="parameters")
+    assert [row["cells"] for row in covered] == [15, 30]
+    for row in covered:
+        assert row["wanted"]["with_parameters"] == row["with_parameters"] == 1
+        assert 0.9 < row["wanted"]["spearman"] < 1
+        assert {row[name] for name in row["wanted"]} <= {0, 0.25, 0.5, 0.75, 1}
     [fast] = rows_of(out, "curves", data="cifar10", judge="SoTL, last epoch")
     assert (fast["draws"], fast["cells"], len(fast["mean"])) == (2, 20, 200)
     assert fast["mean"][-1] > 0.9
@@ -184,7 +217,8 @@ def test_from_end_to_end(one_shot, call, made_up, capsys):
 
 def test_nothing_run(one_shot, call, tmp_path, capsys):
     call(one_shot, "show", "--out", tmp_path)
-    assert capsys.readouterr().out == "(not run: curves)\n\n(not run: table)\n\n(not run: supernets)\n"
+    parts = ("curves", "table", "coverage", "supernets")
+    assert capsys.readouterr().out == "\n\n".join(f"(not run: {part})" for part in parts) + "\n"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -353,7 +387,7 @@ def test_supernets_from_end_to_end(one_shot, call, tmp_path, capsys):
     lines = printed.splitlines()
     assert "| estimator | single-path | metaprox |" in lines
     assert "| SoTL, 100 steps | 1.000 ± 0.000 | 1.000 |" in lines
-    assert "| SoTL, 100 steps, at the other rate | −1.000 ± 0.000 | – |" in lines
+    assert "| SoTL, 100 steps, 0.001 for all | −1.000 ± 0.000 | 1.000 |" in lines
     assert "| thesis, CIFAR-10: SoTL | 0.78 ± 0.06 | 0.88 ± 0.01 |" in lines
     assert any(line.startswith("| 0.01, 128 | 1.000 ± 0.000 | ") and line.endswith("| – | – |") for line in lines)
     assert any(line.startswith("| 0.001, 256 | – | – | – | – |") for line in lines)
@@ -411,6 +445,10 @@ def test_committed_results(one_shot, call, capsys):
     [synflow] = rows_of(RESULTS, "table", score="synflow", data="cifar10")
     assert synflow["cells"] == 1000
     assert synflow["interval"][0] < synflow["spearman"] < synflow["interval"][1]
+    for row in rows_of(RESULTS, "coverage"):  # what the library gives an interval has one that covers
+        assert all(row[name] >= 0.92 for name in ("spearman", "kendall", "sparse_kendall", "with_parameters"))
+    assert min(row["top10"] for row in rows_of(RESULTS, "coverage")) < 0.8
+    assert max(row["regret"] for row in rows_of(RESULTS, "coverage")) < 0.92
     call(one_shot, "show", "--out", RESULTS)
     printed = capsys.readouterr().out
     page = (RESULTS.parent / "ranking.md").read_text(encoding="utf-8")

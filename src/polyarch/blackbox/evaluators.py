@@ -48,7 +48,7 @@ class TableEvaluator(Evaluator):
         if column.split is not None and "test" in column.split.split("+"):
             raise PolyarchError(
                 f"{table.where}: column {reward!r} is of the {column.split} split, and nothing is chosen on test data; "
-                "reward by a validation column, and look at this one as the truth"
+                "search for a validation column, and look at this one as the truth"
             )
         if column.better is None:
             raise PolyarchError(

@@ -24,7 +24,7 @@ class Request:
     by: str | None
     space: str | None
     table: str | None
-    reward: str | None
+    column: str | None
     truth: str | None
     seconds: str
     share: float
@@ -44,24 +44,36 @@ def search(asked: Request, as_json: bool) -> None:
     from polyarch.settings import make
 
     method, preset = find("baseline", asked.method)
-    space, evaluator, table, values = _prepared(asked, {"method": method})
-    made = make(method, {**preset, **values["method"]})
+    given = _prepared(asked, {"method": method})
+    made = make(method, {**preset, **given.settings["method"]})
     budget = Budget(asked.budget, cast("Unit", asked.unit))
     histories = [
-        made.search(space, evaluator, budget, torch.Generator().manual_seed(asked.seed + k)) for k in range(asked.seeds)
+        made.search(given.space, given.evaluator, budget, torch.Generator().manual_seed(asked.seed + k))
+        for k in range(asked.seeds)
     ]
-    found = [_told(history, space, asked, table) for history in histories]
-    told = {"method": asked.method, "budget": asked.budget, "unit": asked.unit, "runs": found}
+    found = [_told(history, given.space, asked, given.table) for history in histories]
+    told = {"method": asked.method, "by": given.goal, "budget": asked.budget, "unit": asked.unit, "runs": found}
     if as_json:
         print(json.dumps(told))
     else:
-        _show(asked, found)
+        _show(asked.method, given.goal, found)
 
 
-def _prepared(
-    asked: Request, groups: dict[str, type[Any]]
-) -> tuple[Space, Evaluator, Table | None, dict[str, dict[str, Any]]]:
-    """The space, what evaluates, the table if there is one, and the settings of everything."""
+@dataclass(frozen=True)
+class _Prepared:
+    """What a search needs."""
+
+    space: Space
+    evaluator: Evaluator
+    goal: str
+    """What the evaluator goes by: a score, or a column of the table."""
+    table: Table | None
+    settings: dict[str, dict[str, Any]]
+    """Of everything, by group."""
+
+
+def _prepared(asked: Request, groups: dict[str, type[Any]]) -> _Prepared:
+    """Everything that was asked for, found and checked; `groups` have settings too."""
     from polyarch.blackbox import ScoreEvaluator, TableEvaluator
     from polyarch.cli.choices import assign, find
     from polyarch.errors import PolyarchError
@@ -69,25 +81,29 @@ def _prepared(
     from polyarch.scores.sampling import candidates_of
     from polyarch.settings import make
     from polyarch.streams import Streams
-    from polyarch.tables import open_table
+    from polyarch.tables import find_truth, open_table
 
-    table = open_table(asked.table) if asked.table else None
     if asked.run:
         if not asked.by:
             raise PolyarchError("say by which score to search a run: --by SCORE")
+        if asked.column:
+            raise PolyarchError("--column is what to search a table for, and a run is searched by --by; leave one out")
+        table = open_table(asked.table) if asked.table else None
         cls, preset = find("score", asked.by)
         values = assign({**groups, "score": cls}, asked.settings)
         run, score = open_run(asked.run), make(cls, {**preset, **values["score"]})
         [like] = candidates_of(run, [run.selected("argmax")], score.needs, Streams(asked.seed)["data"])
         evaluator = ScoreEvaluator(score, like, score.trained_examples, score.trained_examples, asked.seed)
-        return run.space, evaluator, table, values
-    if not (asked.space and table and asked.reward):
-        raise PolyarchError("say what to search: a run and --by SCORE, or --space, --table and --reward COLUMN")
+        return _Prepared(run.space, evaluator, asked.by, table, values)
+    if not (asked.space and asked.table):
+        raise PolyarchError("say what to search: a run and --by SCORE, or --space and --table")
     cls, preset = find("space", asked.space)
     values = assign({**groups, "space": cls}, asked.settings)
     space = make(cls, {**preset, **values["space"]})
     seconds: str | float = float(asked.seconds) if asked.seconds.replace(".", "", 1).isdigit() else asked.seconds
-    return space, TableEvaluator(table, space, asked.reward, seconds, asked.share), table, values
+    goal = find_truth(space, asked.table, asked.column, splits=("valid",))
+    paid = TableEvaluator(goal.table, space, goal.column.name, seconds, asked.share)
+    return _Prepared(space, paid, goal.column.name, goal.table, values)
 
 
 def _told(history: History, space: Space, asked: Request, table: Table | None) -> dict[str, Any]:
@@ -105,10 +121,10 @@ def _told(history: History, space: Space, asked: Request, table: Table | None) -
     return told
 
 
-def _show(asked: Request, found: list[dict[str, Any]]) -> None:
+def _show(method: str, goal: str, found: list[dict[str, Any]]) -> None:
     best = max(found, key=lambda one: one["reward"])
     print(best["architecture"])
-    print(f"  the best of {len(found)} searches by {asked.method}; of each:")
+    print(f"  the best by {goal} of {len(found)} searches by {method}; of each:")
     for name in ("reward", "truth", "evaluations"):
         values = [float(one[name]) for one in found if name in one]
         if values:

@@ -36,6 +36,9 @@ for verb in (doctor, cost, search, show, rank, select, train, evaluate, predict,
     app.command()(verb)
 app.add_typer(table.app)
 
+RENAMED = {"--reward": "--column", "--init-from": "--belief-from", "--labels": "--set labels=N"}
+"""Options of before 0.2, and what they are now (CHANGELOG)."""
+
 
 def run() -> None:
     """Runs the command; what the user can mend is one line on standard error and exit code 2."""
@@ -75,6 +78,9 @@ def _run() -> None:
             _fail("not enough memory; lower batch_size, width, max_depth or repeats, and see `polyarch doctor`")
         if not hasattr(error, "format_message"):  # a fault of ours: the traceback is wanted
             raise
+        old = getattr(error, "option_name", "")
+        if old in RENAMED:
+            _fail(f"the option {old} is now {RENAMED[old]}")
         _fail(f"{error.format_message()} (see `polyarch --help`)")
     sys.exit(code if isinstance(code, int) else 0)
 

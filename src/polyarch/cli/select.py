@@ -39,7 +39,10 @@ def select(
     unit: Annotated[str, typer.Option("--unit", help="evaluations, seconds, forward or backward.")] = "evaluations",
     space: Annotated[str | None, typer.Option("--space", help="Without a run: what to search, in a table.")] = None,
     table: Annotated[str | None, typer.Option("--table", help="A .npz file, or a name in POLYARCH_TABLES.")] = None,
-    reward: Annotated[str | None, typer.Option("--reward", metavar="COLUMN", help="What to search for.")] = None,
+    column: Annotated[
+        str | None,
+        typer.Option("--column", help="Of --table: what to search for. [default: the only one of validation accuracy]"),
+    ] = None,
     truth: Annotated[str | None, typer.Option("--truth", metavar="COLUMN", help="What it is then worth.")] = None,
     seconds: Annotated[str, typer.Option("--seconds", help="What an evaluation takes: a column, or a number.")] = "0",
     share: Annotated[float, typer.Option("--share", help="How much of these seconds is paid, such as 0.06.")] = 1.0,
@@ -57,7 +60,7 @@ def select(
         from polyarch.cli.blackbox import Request
         from polyarch.cli.blackbox import search as search_black_box
 
-        asked = (method, run, by, space, table, reward, truth, seconds, share, budget, unit, seeds, seed, settings)
+        asked = (method, run, by, space, table, column, truth, seconds, share, budget, unit, seeds, seed, settings)
         search_black_box(Request(*asked), as_json)
         return
     if run is None or by is None:

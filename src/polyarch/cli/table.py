@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -69,8 +70,10 @@ def info(
 @app.command()
 def query(
     table: TableName,
-    column: ColumnName,
     arch: Annotated[list[str], typer.Option("--arch", metavar="TEXT", help="An architecture. May be repeated.")],
+    column: Annotated[
+        str | None, typer.Option("--column", help="Which numbers; see `polyarch table info`. [default: all]")
+    ] = None,
     space: SpaceName = None,
     settings: Set = [],  # noqa: B006
     as_json: Json = False,
@@ -86,11 +89,14 @@ def query(
         import torch
 
         made = _space(space, settings)
-        choices = torch.tensor([made.parse(text).choices for text in arch])
-        values = opened.values(column, made, choices).tolist()
+        rows = opened.rows_of(made, torch.tensor([made.parse(text).choices for text in arch]))
     else:
-        values = opened.look_up(column, arch).tolist()
-    _print_found(opened, opened.column(column), list(zip(arch, values, strict=True)), as_json)
+        rows = opened.rows(arch)
+    if column is None:
+        _print_all(opened, list(zip(arch, rows.tolist(), strict=True)), as_json)
+    else:
+        values = opened.whole(column)[rows].tolist()
+        _print_found(opened, opened.column(column), list(zip(arch, values, strict=True)), as_json)
 
 
 @app.command()
@@ -181,15 +187,21 @@ def _range(table: Table, names: Sequence[str]) -> dict[str, Any]:
     return {"least": least, "greatest": greatest, "gaps": int((~finite.all(-1)).sum())}
 
 
+def _arrays(table: Table) -> dict[str, list[Column]]:
+    """The columns of every array that has some."""
+    arrays: dict[str, list[Column]] = {}
+    for column in table.columns.values():
+        arrays.setdefault(column.array, []).append(column)
+    return arrays
+
+
 def _print_columns(table: Table) -> None:
     """One line an array; the columns of an array with several are listed below."""
     from rich.table import Table as Grid
 
     from polyarch.tables.columns import abridged
 
-    arrays: dict[str, list[Column]] = {}
-    for column in table.columns.values():
-        arrays.setdefault(column.array, []).append(column)
+    arrays = _arrays(table)
     grid = Grid(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for title in ("column", "split", "better"):
         grid.add_column(title, overflow="fold")
@@ -212,6 +224,43 @@ def _print_columns(table: Table) -> None:
             _print_wrapped(f"{name}[...]: {abridged([str(column.label) for column in columns])}")
         if columns[0].about:
             _print_wrapped(f"{name}: {columns[0].about}")
+
+
+def _print_all(table: Table, asked: Sequence[tuple[str, int]], as_json: bool) -> None:
+    """Every column of the architectures and rows asked for; null, or a dash, where one has no finite number."""
+    numbers = {name: table.with_gaps(name) for name in table.columns}
+    found = [(text, {name: _finite(column[row]) for name, column in numbers.items()}) for text, row in asked]
+    if as_json:
+        values = [{"arch": text, "values": own} for text, own in found]
+        print(json.dumps({"table": table.where, "values": values}))
+        return
+    for place, (text, own) in enumerate(found):
+        if place:
+            print()
+        _print_wrapped(text)
+        _console().print(_one_row(table, own))
+
+
+def _finite(number: float) -> float | None:
+    return float(number) if math.isfinite(number) else None
+
+
+def _one_row(table: Table, numbers: dict[str, float | None]) -> Any:
+    """One line a column; the columns of an array with several share one, and the middle of many is left out."""
+    from rich.table import Table as Grid
+
+    from polyarch.tables.columns import abridged
+
+    grid = Grid(box=None, pad_edge=False, show_header=False)
+    for _ in ("array", "numbers"):
+        grid.add_column(overflow="fold")
+    for array, columns in _arrays(table).items():
+        shown = {c.label: "-" if numbers[c.name] is None else f"{numbers[c.name]:.8g}" for c in columns}
+        if None in shown:
+            grid.add_row(array, shown[None])
+        else:
+            grid.add_row(f"{array}[...]", abridged([f"{label}: {number}" for label, number in shown.items()]))
+    return grid
 
 
 def _print_found(table: Table, column: Column, found: Sequence[tuple[str, float]], as_json: bool) -> None:

@@ -7,7 +7,11 @@ minus infinity for what could not be evaluated, are welcome.
 - Sparse Kendall: Kendall's tau-b after the truth was rounded to 0.1 % of accuracy, so that architectures which a second
   training could put in another order count as equal (Yu, Ranftl and Salzmann, 2020; also NAS-Bench-301).
 - Where the score has ties, the mean truth of its best and their regret are expectations over a random order of them.
-- Intervals are percentiles of bootstrap resamples of the architectures, 95 % of them inside.
+- Intervals of correlations are percentiles of bootstrap resamples of the architectures, 95 % of them inside. They are
+  for the correlation over all that the architectures were drawn from (docs/ranking.md has how often they hold it).
+- The mean truth of a score's best, and their regret, have no interval: they are facts about these architectures. What
+  others would give hangs on the best and on the worst of those that were not drawn, of which no resample knows; the
+  bootstrap of a maximum is not even consistent.
 
 A correlation with what is the same for all is not defined: it is None, never nan.
 """
@@ -39,7 +43,7 @@ _BLOCK = 2**21
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number and its interval; None where it is not defined."""
+    """A number and its interval; None where it is not defined, or has none."""
 
     value: float | None
     low: float | None = None
@@ -100,14 +104,14 @@ def standing(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Standing:
-    """Everything about a score.
+    """Everything about a score; its correlations with intervals.
 
     Args:
         scores: [n], more is better.
         truth: [n], finite.
         parameters: [n], how many every architecture has.
         better: of the truth.
-        resamples: how many; the same architectures are drawn for every score with the same seed.
+        resamples: of the intervals; the same architectures are drawn for every score with the same seed.
         seed: of the resampling.
     """
     ranks, facts, sizes = _checked(scores, truth, parameters)
@@ -123,14 +127,12 @@ def standing(
     def order(other: Numbers) -> Estimate:
         return estimate_of(kendall(ranks, other), _resampled_kendall(ranks, other, drawn))
 
-    tops = _by_rows(drawn, lambda rows: _mean_of_best(ranks[rows], facts[rows], TOP))
-    regrets = _by_rows(drawn, lambda rows: _regret(ranks[rows], merit[rows]))
     return Standing(
         spearman=correlation(ranks, merit),
         kendall=order(merit),
         sparse_kendall=Estimate(None) if tenths is None else order(tenths),
-        top10=estimate_of(mean_of_best(ranks, facts), tops),
-        regret=estimate_of(float(_regret(ranks[None], merit[None])[0]), regrets),
+        top10=Estimate(mean_of_best(ranks, facts)),
+        regret=Estimate(float(_regret(ranks[None], merit[None])[0])),
         with_parameters=correlation(ranks, sizes),
         undefined=_why_undefined(ranks, facts),
     )

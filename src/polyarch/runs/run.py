@@ -35,6 +35,8 @@ WEIGHTS = "weights.safetensors"
 STATISTICS = "statistics.safetensors"
 RESULT = "result.json"
 METRICS = "metrics.jsonl"
+APART = 10
+"""Images whose numbers are so many times those of others are on another scale: bytes, and what goes from 0 to 1."""
 
 
 class Run:
@@ -246,7 +248,7 @@ class Run:
             like: [n, ...], raw inputs that the run was made for.
 
         Returns:
-            Raw inputs [m, ...] of the shape and type of `like`.
+            Raw inputs [m, ...] of the shape of `like` and on its scale: uint8 where both are, else float32.
         """
         if text not in data.SOURCES and Path(text).expanduser().exists():
             _, x = data.read_inputs(text, tuple(like.shape[1:]))
@@ -258,16 +260,8 @@ class Run:
                 f"{text} has inputs {list(x.shape[1:])}, and this run takes {list(like.shape[1:])}; resize them first: "
                 "save them as images in a folder, which is scaled when it is read, or as a .npz of that shape"
             )
-        if x.dtype != like.dtype:
-            raise PolyarchError(
-                f"{text} holds {x.dtype} and this run's data {like.dtype}, so that any number would tell them apart; "
-                "save it on the same scale and with the same type"
-            )
-        if x.dtype == torch.uint8 and x.max() > self.highest_byte:
-            raise PolyarchError(
-                f"{text} has bytes up to {int(x.max())}, and this run's images end at {self.highest_byte:g}; scale them"
-            )
-        return x
+        _check_scale(text, x, like, self.highest_byte)
+        return x if x.dtype == like.dtype else x.float()
 
     @property
     def highest_byte(self) -> float:
@@ -307,6 +301,26 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
+
+
+def _check_scale(text: str, x: Tensor, like: Tensor, highest_byte: float) -> None:
+    """Raises where other inputs are on another scale than the run's own, so that any number would tell them apart.
+
+    Pixels that are bytes have a known range, to which others must keep; of other inputs only the size is compared. Two
+    arrays of bytes may both be dark, and two of features may well be far apart, which is what is to be found out.
+    """
+    pixels = like.dtype == torch.uint8 and like.dim() == 4
+    low, high = (0.0, highest_byte) if pixels else (like.min().item(), like.max().item())
+    least, most = x.min().item(), x.max().item()
+    outside = pixels and (least < low or most > high)
+    same_kind = x.dtype == like.dtype and (like.dtype == torch.uint8 or like.dim() == 2)
+    reach, own = max(abs(least), abs(most)), max(abs(low), abs(high))
+    apart = not same_kind and min(reach, own) > 0 and max(reach / own, own / reach) >= APART
+    if outside or apart:
+        raise PolyarchError(
+            f"{text} has numbers from {least:.3g} to {most:.3g}, and this run's own are from {low:.3g} to {high:.3g}, "
+            "so that any number would tell them apart; scale them to that range, and save them as a .npz"
+        )
 
 
 def open_run(folder: str | Path) -> Run:

@@ -76,7 +76,7 @@ class Darts(CellSpace):
     """Cells of a `search` have batch norm without scale and shift, and one after every pooling; those of `evaluation`
     have an ordinary one, drop path, and beside them an auxiliary tower."""
     statistics: Literal["batch", "running"] = "batch"
-    """What batch norm in the cells of a supernet uses in evaluation mode."""
+    """What batch norm in the cells of a supernet uses in evaluation mode; DARTS's own search: `running`."""
     skip_limit: int = NODES * SLOTS
     """At most so many skips are read out for the normal cell; the least likely are taken back first (P-DARTS: 2)."""
 

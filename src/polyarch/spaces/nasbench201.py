@@ -51,7 +51,7 @@ class NasBench201(CellSpace):
     """Cells of a `search` have batch norm without scale and shift, and a bias in convolutions, as the benchmark's
     searches do; those of `evaluation` are as its networks were trained."""
     statistics: Literal["batch", "running"] = "batch"
-    """What batch norm in the cells of a supernet uses in evaluation mode; the benchmark's searches: `batch`."""
+    """What batch norm in the cells of a supernet uses in evaluation mode; NATS-Bench's searches: `batch`."""
 
     @property
     def decisions(self) -> tuple[Decision, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from polyarch.tables.index import ABSENT, SpaceIndex
 NAMES = ("arch", "module_hash")
 """The arrays that may name the architectures; the first that a file has does. The second is NAS-Bench-101's."""
 SHOWN = 3
+Rows = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
@@ -103,13 +105,16 @@ class Table:
 
     def look_up(self, column: str, names: Sequence[str]) -> NDArray[np.float64]:
         """Numbers [n] of the architectures that the table calls so."""
-        numbers = self.whole(column)
+        return self.whole(column)[self.rows(names)]
+
+    def rows(self, names: Sequence[str]) -> Rows:
+        """Row numbers [n] of the architectures that the table calls so."""
         rows = np.fromiter((self._row_of.get(name, ABSENT) for name in names), np.int64, len(names))
         if (rows == ABSENT).any():
             missing = list(dict.fromkeys(names[k] for k in np.flatnonzero(rows == ABSENT).tolist()))
             advice = "write them exactly as the table does, or name their space"
             raise self._lacks(len(missing), missing[:SHOWN], advice)
-        return numbers[rows]
+        return rows
 
     def value(self, column: str, space: Space, architecture: Architecture) -> float:
         """The number of one architecture."""
@@ -126,7 +131,10 @@ class Table:
         Returns:
             float64 [n], on the device of the choices.
         """
-        numbers = self.whole(column)
+        return torch.from_numpy(self.whole(column)[self.rows_of(space, choices)]).to(choices.device)
+
+    def rows_of(self, space: Space, choices: Tensor) -> Rows:
+        """Row numbers [n] of choices [n, decisions] of a space."""
         asked = choices.cpu().numpy()
         rows = self._index(space).rows(asked)
         if (rows == ABSENT).any():
@@ -134,7 +142,7 @@ class Table:
             first = [_shown(space, space.architecture(row)) for row in missing[:SHOWN]]
             advice = f"see `polyarch table info --space {space.name}` for how much of the space it covers"
             raise self._lacks(len(missing), first, advice)
-        return torch.from_numpy(numbers[rows]).to(choices.device)
+        return rows
 
     def best(self, column: str, top: int = 10, better: Better | None = None) -> list[tuple[str, float]]:
         """The best rows by a column, the best first: what names them, and their numbers.
