@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from polyarch.cli.options import Json, RunFolder
+
+if TYPE_CHECKING:
+    from polyarch.data.task import Task
 
 
 def report(
@@ -24,12 +27,15 @@ def report(
     print(json.dumps({"run": str(run), "report": str(page)}) if as_json else page)
 
 
-def write(folder: Path, baselines: list[Path] | None = None) -> Path:
-    """Writes the report of a run, or of every repeat and their summary; baselines beneath the run come along."""
+def write(folder: Path, baselines: list[Path] | None = None, task: Task | None = None) -> Path:
+    """Writes the report of a run, or of every repeat and their summary; baselines beneath the run come along.
+
+    `task` is the data of the run, where that is at hand.
+    """
     from polyarch.report import write_report, write_summary_report
     from polyarch.runs.run import Run, open_repeats
 
-    runs = open_repeats(folder)
+    runs = open_repeats(folder, task)
     own = sorted((folder / "baselines").glob("*"))
     others = [open_repeats(path) for path in [*own, *(baselines or [])]]
 

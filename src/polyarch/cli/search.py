@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from polyarch.core import Method
     from polyarch.methods.fixed_depth import FixedDepth
     from polyarch.runs.config import Config
+    from polyarch.runs.run import Run
     from polyarch.spaces.base import Space
 
 
@@ -76,8 +77,8 @@ def search(
     flags |= {"precision": precision}
     with interruptible(out, baselines):
         begin_or_go_on = go_on if resume else _begin
-        begin_or_go_on(out, flags, settings, [part.strip() for part in baselines.split(",") if part.strip()])
-        finish(out, as_json)
+        options = [part.strip() for part in baselines.split(",") if part.strip()]
+        finish(out, begin_or_go_on(out, flags, settings, options), as_json)
 
 
 @contextmanager
@@ -91,7 +92,7 @@ def interruptible(out: Path, baselines: str = "") -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _begin(out: Path, flags: dict[str, Any], settings: list[str], options: list[str]) -> None:
+def _begin(out: Path, flags: dict[str, Any], settings: list[str], options: list[str]) -> Run | list[Run]:
     from polyarch.cli.choices import choose
     from polyarch.cli.progress import progress
     from polyarch.runs import search as searching
@@ -103,7 +104,7 @@ def _begin(out: Path, flags: dict[str, Any], settings: list[str], options: list[
     truth = _table_truth(flags["table"], flags["column"])
     task = chosen.source.task()
     with progress() as bar:
-        searching.search(
+        found = searching.search(
             chosen.space,
             task,
             chosen.method,
@@ -116,6 +117,7 @@ def _begin(out: Path, flags: dict[str, Any], settings: list[str], options: list[
             callbacks=[*truth, bar],
         )
     _train_baselines(out, baselines)
+    return found
 
 
 def _table_truth(table: str | None, column: str | None) -> list[Callback]:
@@ -127,7 +129,7 @@ def _table_truth(table: str | None, column: str | None) -> list[Callback]:
     return [TableTruth(table, column)] if table else []
 
 
-def go_on(out: Path, flags: dict[str, Any], settings: list[str], options: list[str]) -> None:
+def go_on(out: Path, flags: dict[str, Any], settings: list[str], options: list[str]) -> Run | list[Run]:
     """Resumes the run in a folder; a flag may repeat what it was told, not change it."""
     from polyarch.cli.progress import progress
     from polyarch.runs import search as searching
@@ -138,21 +140,22 @@ def go_on(out: Path, flags: dict[str, Any], settings: list[str], options: list[s
     space = config.make_space()
     baselines = _baselines([*options, *_begun(out, space)], space, config.make_method())
     with progress() as bar:
-        searching.resume(out, callbacks=[bar])
+        found = searching.resume(out, callbacks=[bar])
     _train_baselines(out, baselines)
+    return found
 
 
-def finish(out: Path, as_json: bool) -> None:
-    """Writes the report and says what was found."""
+def finish(out: Path, found: Run | list[Run], as_json: bool) -> None:
+    """Writes the report of a search and says what was found; `found` have their data at hand."""
     from polyarch import distributed
     from polyarch.cli.report import write
     from polyarch.cli.show import show_runs
-    from polyarch.runs.run import open_repeats
 
     if distributed.rank() > 0:
         return
-    page = write(out)
-    show_runs(out, open_repeats(out), as_json)
+    runs = found if isinstance(found, list) else [found]
+    page = write(out, task=runs[0].task())
+    show_runs(out, runs, as_json)
     if not as_json:
         print(f"\nreport: {page}")
 

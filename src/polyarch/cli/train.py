@@ -42,10 +42,10 @@ def train(
         if resume:
             _check_only_out(run, inherit)
             asked = [f"method.architecture={arch}", *settings] if arch else settings
-            go_on(out, flags | {"method": _method(recipe) if recipe else None}, asked, [])
+            found = go_on(out, flags | {"method": _method(recipe) if recipe else None}, asked, [])
         else:
-            _begin(out, run, arch, recipe, inherit, flags, settings)
-        finish(out, as_json)
+            found = _begin(out, run, arch, recipe, inherit, flags, settings)
+        finish(out, found, as_json)
 
 
 def _check_only_out(run: Path | None, inherit: bool) -> None:
@@ -77,7 +77,7 @@ def _begin(
     inherit: bool,
     flags: dict[str, Any],
     settings: list[str],
-) -> None:
+) -> Run | list[Run]:
     from polyarch.cli.choices import choose
     from polyarch.cli.progress import progress
     from polyarch.errors import PolyarchError
@@ -98,7 +98,7 @@ def _begin(
         presets["method"]["network"] = _form(source)
     chosen = choose(names["space"], _method(recipe), names["data"], settings, presets)
     with progress("training") as bar:
-        searching.search(
+        return searching.search(
             chosen.space,
             chosen.source.task(),
             chosen.method,

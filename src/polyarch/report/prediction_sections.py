@@ -208,7 +208,8 @@ def gallery(report: ReportData) -> dict[str, Any] | None:
         return None
     examples = report.examples
     if report.has_mixture:
-        found = predictive_of_all(report.networks, examples.x)
+        several = report.several
+        found = predictive_of_all(report.networks, examples.x) if several else report.mixture_predictives[0]
         log_probs, entropy, disagreement = found.log_probs, found.entropy, found.mutual_information
     else:
         log_probs = report.network_log_probs[0]
