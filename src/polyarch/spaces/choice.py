@@ -263,6 +263,19 @@ def choice_points(network: nn.Module) -> ChoicePoints:
     return {path: module for path, module in modules if isinstance(module, ChoicePoint)}
 
 
+def owners(name: str, points: ChoicePoints) -> list[tuple[str, int]]:
+    """Every option that a parameter, buffer or module lies in, by its path: the point's name and the option.
+
+    The outermost comes first; a path leads through POINT.options.K.
+    """
+    parts, found = name.split("."), []
+    for k, part in enumerate(parts[:-1]):
+        path = ".".join(parts[:k])
+        if part == "options" and path in points:
+            found.append((points[path].name, int(parts[k + 1])))
+    return found
+
+
 @contextmanager
 def selecting(points: ChoicePoints, selections: Mapping[str, Selection]) -> Iterator[None]:
     """Sets every point to its name's selection, for one pass; a value is left out only where that is asked for."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from polyarch.errors import PolyarchError
-from polyarch.spaces.choice import ChoicePoints, DropPath, choice_points, selecting
+from polyarch.spaces.choice import ChoicePoints, DropPath, choice_points, owners, selecting
 from polyarch.spaces.relaxation import Relaxation, SimplexPerDecision
 
 if TYPE_CHECKING:
@@ -167,13 +167,9 @@ def choice_costs(make: Callable[[], nn.Module], relaxation: Relaxation, shape: T
 
 
 def _owner(name: str, points: ChoicePoints) -> Owner:
-    """Of a parameter, layer or choice point, by its path, which leads through POINT.options.K."""
-    parts = name.split(".")
-    for k, part in enumerate(parts):
-        path = ".".join(parts[:k])
-        if part == "options" and path in points:
-            return points[path].name, int(parts[k + 1])
-    return None
+    """Of a parameter, layer or choice point, by its path; the outermost where there are several."""
+    found = owners(name, points)
+    return found[0] if found else None
 
 
 # ---------------------------------------------------------------------------------------------------------------------

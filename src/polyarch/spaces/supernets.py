@@ -7,6 +7,7 @@ the network is run for all repeats, as `spaces/repeats.py` says.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, final
 
 import torch
@@ -26,6 +27,7 @@ from polyarch.spaces.choice import (
     SparseSelection,
     keep_running,
 )
+from polyarch.spaces.chosen_buffers import ChosenBuffers
 from polyarch.spaces.relaxation import Relaxation
 from polyarch.spaces.repeats import Repeats
 from polyarch.spaces.views import Dense, PerExample, Soft, Sparse, SparsePerRepeat, View
@@ -123,6 +125,7 @@ class ChoiceSupernet(Supernet):
         self.space, self.shape, self.repeats = space, shape, repeats
         self.relaxation, self.runner, self.repeats_run = relaxation_of(space), runner, runner.how
         self.network, self.known = runner.network, KnownSelections()
+        self.buffers_of_options = ChosenBuffers(self.network, runner.points, self.relaxation.simplices, repeats)
         points = (point.name for point in runner.points.values() if isinstance(point, DropPath))
         self.drop_paths = tuple(dict.fromkeys(points))
         self.register_load_state_dict_pre_hook(_name_shared)
@@ -135,7 +138,9 @@ class ChoiceSupernet(Supernet):
     def outputs(self, x: Any, view: View, kept: Mapping[str, Tensor] | None = None) -> tuple[Tensor, ...]:
         selections = self._selections(view, next(leaves(x)))
         left_out = {name: weight.unsqueeze(0) for name, weight in (kept or {}).items()}
-        return self.runner.run(x, {**selections, **left_out}, self.training)
+        one_each = self.training and isinstance(view, Dense | SparsePerRepeat)
+        with self.buffers_of_options.kept(selections) if one_each else nullcontext():
+            return self.runner.run(x, {**selections, **left_out}, self.training)
 
     def _selections(self, view: View, like: Tensor) -> Mapping[str, Selection]:
         """What a view means for every simplex; tensors lie where `like` does and have its type."""

@@ -22,9 +22,9 @@ from polyarch.spaces.views import All, Dense, PerExample, Soft, Sparse, SparsePe
 def check_space(space: Space, shape: TaskShape, *, architectures: int = 8, batch: int = 6) -> None:
     """Checks texts, costs and pictures, and that a supernet and plain networks of its weights agree.
 
-    Agreement is of outputs and of gradients of weights, to 1e-9 in double precision, under every view that the
-    supernet takes, in training and in evaluation mode. Where batch norm uses batch statistics in evaluation mode, plain
-    networks, which do not, are compared in training mode only.
+    Agreement is of outputs, of gradients of weights and of what batch norm keeps, to 1e-9 in double precision, under
+    every view that the supernet takes, in training and in evaluation mode. Where batch norm uses batch statistics in
+    evaluation mode, plain networks, which do not, are compared in training mode only.
 
     Args:
         space: settings that make small networks keep it quick.
@@ -141,13 +141,32 @@ def _check_architecture(supernet: Supernet, x: Tensor, architecture: Architectur
 
 
 def _check_own(supernet: Supernet, x: Tensor, choices: Tensor) -> None:
-    """Repeats with an architecture of their own must be the same where the host knows of it."""
+    """Repeats with an architecture of their own must be the same where the host knows of it, and as in a single run."""
+    before = {name: value.clone() for name, value in supernet.named_buffers()}
     wanted = supernet(x, Dense(choices))
     gradients = _gradients(wanted, dict(supernet.named_parameters()))
+    kept = _put_back(supernet, before)
     output = supernet(x, SparsePerRepeat.read(choices))
     what = f"SparsePerRepeat must agree with Dense on {choices.tolist()}"
     assert torch.allclose(wanted, output, atol=1e-9), what
     _check_equal(gradients, _gradients(output, dict(supernet.named_parameters())), what)
+    own = _put_back(supernet, before)
+    for repeat, row in enumerate(choices.tolist()):
+        with torch.no_grad():
+            supernet(x, Sparse(tuple(row)))
+        for name, value in _put_back(supernet, before).items():
+            for other, view in ((kept, "Dense"), (own, "SparsePerRepeat")):
+                agree = torch.allclose(value[repeat], other[name][repeat], atol=1e-9)
+                assert agree, f"{view} must keep the {name} that Sparse keeps on {row}"
+
+
+@torch.no_grad()
+def _put_back(supernet: Supernet, before: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Sets the buffers of a supernet back; gives what they were."""
+    found = {name: value.clone() for name, value in supernet.named_buffers()}
+    for name, value in supernet.named_buffers():
+        value.copy_(before[name])
+    return found
 
 
 def _check_extracted(
