@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.func import functional_call
 
 import polyarch as pa
 from polyarch import PolyarchError
@@ -205,9 +206,10 @@ def unrolled_exactly(hand, train, search):
     return torch.autograd.grad(loss_by_hand(ahead, hand.alpha, *search), hand.alpha)[0]
 
 
-def test_second_order_agrees_with_exact_differentiation(vectors):
+@pytest.mark.parametrize(("order", "off", "passes"), [("second", 1e-3, (5, 5)), ("exact", 1e-5, (4, 6))])
+def test_second_order_agrees_with_exact_differentiation(vectors, order, off, passes):
     method = Darts(
-        objective={"order": "second"},
+        objective={"order": order},
         batch_size=8,
         weights={"lr": 0.05, "weight_decay": 0.05},
         arch={"weight_decay": 0.0},
@@ -219,14 +221,40 @@ def test_second_order_agrees_with_exact_differentiation(vectors):
     for repeat, hand in enumerate(hands):
         [train], [search] = (of_repeat(feed.batches[name], repeat) for name in ("train", "search"))
         exact, first = unrolled_exactly(hand, train, search), hand.slope(search)
-        assert (found_slopes(state)[repeat] - exact).norm() < 1e-3 * exact.norm()
+        assert (found_slopes(state)[repeat] - exact).norm() < off * exact.norm()
         assert (first - exact).norm() > 0.1 * exact.norm(), "else this would show nothing"
-    assert (info.forward, info.backward) == (8 * 5, 8 * 5)
+    assert (info.forward, info.backward) == (8 * passes[0], 8 * passes[1])
 
 
-def test_second_order_leaves_no_trace(vectors):
+def test_the_published_difference_is_off_across_kinks(images):
+    """Cells have ReLU: the exact product is what differentiating through the step gives, the difference is not."""
+    found, still = {}, {"momentum": 0.0, "weight_decay": 0.0}
+    for order in ("second", "exact"):
+        method = Darts(objective={"order": order}, batch_size=8, weights=still)
+        problem, state, feed = prepared(method, images, CELLS)
+        problem.supernet.train()
+        [train], [search] = feed.batches["train"], feed.batches["search"]
+        [found[order]], _ = method._second_order(problem, state, feed, train, search, 0)
+
+    def loss(weights, batch):
+        view = method.mixture(CELLS, state.belief, {}, feed.schedule)
+        return -problem.log_likelihood(functional_call(problem.supernet, weights, (batch.x, view)), batch).sum()
+
+    alpha = state.belief["alpha"]
+    slopes = torch.autograd.grad(loss(state.weights, train), list(state.weights.values()), create_graph=True)
+    lr = feed.schedule["weights.lr"]
+    ahead = {name: w - lr * slope for (name, w), slope in zip(state.weights.items(), slopes, strict=True)}
+    [wanted] = torch.autograd.grad(loss(ahead, search), alpha)
+    [direct] = torch.autograd.grad(loss({name: w.detach() for name, w in ahead.items()}, search), alpha)
+    mixed = (wanted - direct).norm()
+    assert (found["exact"] - wanted).norm() < 1e-8 * mixed
+    assert (found["second"] - wanted).norm() > 0.5 * mixed
+
+
+@pytest.mark.parametrize("order", ["second", "exact"])
+def test_second_order_leaves_no_trace(vectors, order):
     """Weights, statistics and momentum are, bit by bit, those of one training step under the new belief."""
-    method = Darts(objective={"order": "second"}, batch_size=8, weights={"lr": 0.3}, arch={"lr": 0.1})
+    method = Darts(objective={"order": order}, batch_size=8, weights={"lr": 0.3}, arch={"lr": 0.1})
     problem, state, feed = prepared(method, vectors, repeats=2)
     roll(state)
     copied, kept = copy.deepcopy((problem, state))
@@ -441,6 +469,7 @@ PEAKED = Categorical(SMALL.decisions, pad([torch.tensor([0.0, 3.0]), torch.tenso
     [
         ({}, 1 / 16),
         ({"order": "second"}, 1 / 16),
+        ({"order": "exact"}, 1 / 16),
         ({"loss": "sotl", "steps": 3}, 3 / 24),
         ({"loss": "sovl", "steps": 3}, 3 / 16),
     ],
@@ -523,7 +552,6 @@ def test_vectors_cannot_be_mirrored(tmp_path, vectors):
         ({"objective": {"loss": "sotl", "order": "second"}}, "order=second is not for objective.loss=sotl"),
         ({"objective": {"loss": "sovl", "order": "second"}}, "order=second is not for objective.loss=sovl"),
         ({"objective": {"loss": "sovl", "order": "exact"}}, "order=exact is not for objective.loss=sovl"),
-        ({"objective": {"order": "exact"}}, "order=exact is not for objective.loss=valid"),
         ({"objective": {"loss": "sotl", "order": "exact"}}, "set weights.grad_clip=0"),
         ({"warmup_epochs": 5, "epochs": 5}, "warmup_epochs is 5 of 5 epochs"),
         ({"warmup_epochs": -1}, "warmup_epochs is -1"),

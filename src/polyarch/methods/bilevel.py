@@ -45,7 +45,7 @@ from polyarch.streams import Streams
 from polyarch.training.augment import Augment
 from polyarch.training.curvature import hessian
 from polyarch.training.evaluation import collapse_of, evaluate_view
-from polyarch.training.hypergradients import mixed_product, sotl_reverse
+from polyarch.training.hypergradients import exact_mixed_product, mixed_product, sotl_reverse
 from polyarch.training.natural import NaturalGradient
 from polyarch.training.optimisers import DARTS_WEIGHTS, Adam, Sgd, adam_buffers, momentum_buffers
 from polyarch.training.snapshots import Snapshot
@@ -63,8 +63,9 @@ class Objective:
     """The loss of one `valid` batch, the sum of T training losses (`sotl`), or of T validation losses, each after a
     training step (`sovl`)."""
     order: Literal["first", "second", "exact"] = "first"
-    """Of belief's gradient: w as it is (`first`); of `valid`, w one step ahead (`second`); of `sotl`, through all T
-    steps of w (`exact`, which keeps T steps in memory)."""
+    """Of belief's gradient: w as it is (`first`); of `valid`, w one step ahead, by the published central difference
+    (`second`) or by differentiating through the step (`exact`); of `sotl`, through all T steps of w (`exact`, which
+    keeps T steps in memory)."""
     steps: Positive = 100
     """T, the steps of a roll-out of `sotl` and `sovl` (thesis section 4.3); an epoch's last one has what is left."""
     restore: Literal["weights", "all"] = "weights"
@@ -73,7 +74,7 @@ class Objective:
 
     def __post_init__(self) -> None:
         settle(self)
-        orders = {"valid": ("first", "second"), "sotl": ("first", "exact"), "sovl": ("first",)}[self.loss]
+        orders = {"valid": ("first", "second", "exact"), "sotl": ("first", "exact"), "sovl": ("first",)}[self.loss]
         if self.order not in orders:
             raise PolyarchError(
                 f"objective.order={self.order} is not for objective.loss={self.loss}, which has "
@@ -115,7 +116,8 @@ class Bilevel(Method, ABC):
             raise PolyarchError(
                 f"warmup_epochs is {self.warmup_epochs} of {self.epochs} epochs; leave some in which belief moves"
             )
-        if self.objective.order == "exact" and (self.weights.grad_clip or self.plan):
+        through_steps = self.objective.loss == "sotl" and self.objective.order == "exact"
+        if through_steps and (self.weights.grad_clip or self.plan):
             raise PolyarchError(
                 "objective.order=exact looks through steps without clipping and dropout; set weights.grad_clip=0 and "
                 "no plan.stages"
@@ -309,9 +311,10 @@ class Bilevel(Method, ABC):
             fits.append(fit.detach())
         self.move_belief(problem, state, found, feed)
         fit = self._train(problem, state, feed, train, self.draws)
-        passes = train.size * (1 + self.draws * (1 if self.objective.order == "first" else 4))
         metrics = {"log_likelihood": -fit, "search_log_likelihood": -torch.stack(fits).mean(0)}
-        return Info(metrics, forward=passes, backward=passes)
+        # Of one gradient of belief; a second derivative is a pass back through both passes of a batch.
+        forward, backward = {"first": (1, 1), "second": (4, 4), "exact": (3, 5)}[self.objective.order]
+        return Info(metrics, train.size * (1 + self.draws * forward), train.size * (1 + self.draws * backward))
 
     def _view(self, problem: Problem, state: State, feed: Feed, k: int, *, moves: bool) -> Soft:
         """The mixture of a training batch's pass k; gradients flow into belief only where it `moves`."""
@@ -347,9 +350,11 @@ class Bilevel(Method, ABC):
     def _second_order(
         self, problem: Problem, state: State, feed: Feed, train: Batch, search: Batch, k: int
     ) -> tuple[Gradients, Tensor]:
-        """The gradient of the validation loss after one step of w (3.11), its mixed part by central difference (3.12).
+        """The gradient of the validation loss after one step of w (3.11); its mixed part by central difference (3.12).
 
         w' = w - lr (momentum v + dL/dw + decay w), as the DARTS code looks ahead. Belief is drawn once for all of it.
+        The difference is off where w leads across kinks, as with ReLU (docs/methods.md has by how much); `exact`
+        differentiates twice instead.
         """
         weights, lr = list(state.weights.values()), feed.schedule["weights.lr"]
         before = Snapshot([*weights, *state.buffers.values()])
@@ -364,10 +369,13 @@ class Bilevel(Method, ABC):
         direct, direction = found[: len(movable)], found[len(movable) :]
         before.restore()
 
-        def train_gradients() -> Gradients:
-            return gradients(self._loss(problem, state, feed, train, k, moves=True), movable)
+        def train_loss() -> Tensor:
+            return self._loss(problem, state, feed, train, k, moves=True)
 
-        mixed = mixed_product(train_gradients, weights, direction)
+        if self.objective.order == "exact":
+            mixed = exact_mixed_product(train_loss(), movable, weights, direction)
+        else:
+            mixed = mixed_product(lambda: gradients(train_loss(), movable), weights, direction)
         before.restore()
         return [d - lr * m for d, m in zip(direct, mixed, strict=True)], after
 

@@ -6,7 +6,7 @@ The sum over training losses of T steps of plain SGD,
 
 depends on alpha directly and through the weights. `sotl_forward` and `sotl_reverse` give its exact gradient,
 `sotl_first_order` the direct part alone. `unrolled_exact` is the gradient of DARTS's second order, the validation loss
-after one step, and `mixed_product` what stands for its second derivative.
+after one step, `mixed_product` what stands for its second derivative, and `exact_mixed_product` that itself.
 
 Everything here is a function of plain tensors: weights and alpha are lists of tensors, which are neither changed nor
 need gradients, and a loss computes from them (a module by `torch.func.functional_call`). Weight decay belongs inside
@@ -187,6 +187,13 @@ def mixed_product(belief_gradients: Callable[[], list[Tensor]], weights: Tensors
 
     above, below = shifted(1.0), shifted(-2.0)
     return [(a - b) / (2 * _along(size, a)) for a, b in zip(above, below, strict=True)]
+
+
+def exact_mixed_product(loss: Tensor, belief: Tensors, weights: Tensors, direction: Tensors) -> list[Tensor]:
+    """The same by differentiating twice, of losses [repeats]; it keeps the graph of the gradient in memory."""
+    slopes = torch.autograd.grad(loss.sum(), weights, create_graph=True, materialize_grads=True)
+    along = _dot(slopes, direction)
+    return list(torch.autograd.grad(along, belief, materialize_grads=True)) if along.requires_grad else _zeros(belief)
 
 
 def _along(values: Tensor, like: Tensor) -> Tensor:
