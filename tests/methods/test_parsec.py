@@ -3,6 +3,7 @@
 import copy
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -232,6 +233,37 @@ def test_the_prior_speaks_once_for_all_examples_that_judge(line):
     expected = (probs[0] * peaked.log_probs[0]).sum() + (probs[1] * log_prior).sum()
     [slope] = torch.autograd.grad(expected, [logits])
     assert torch.allclose(found[1] - found[0], slope * 8 / 16, atol=1e-6)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Auxiliary towers.
+
+
+@pytest.mark.parametrize("form", ["sparse", "dense"])
+def test_a_tower_counts_by_its_weight_for_the_weights_alone(tmp_path, form):
+    """What it says moves the weights, its own among them; architectures are weighed by the network's answer."""
+    random = np.random.default_rng(0)
+    np.savez(tmp_path / "images.npz", x=random.integers(0, 256, (32, 1, 32, 32), np.uint8), y=np.arange(32) % 3)
+    task = pa.data.load(tmp_path / "images.npz", select=0.5, test=0)
+    space, ends = pa.spaces.Darts(channels=2, layers=3, network="evaluation"), {}
+    for auxiliary in (0.0, 0.4, 0.8):
+        still = {"lr": 0.1, "momentum": 0.0, "weight_decay": 0.0, "grad_clip": 0.0}
+        method = Parsec(samples=2, batch_size=8, auxiliary=auxiliary, form=form, weights=still)
+        problem, state, feed = prepare(method, space, task, standardised(task), 1)
+        before = {name: value.detach().clone() for name, value in state.weights.items()}
+        info = method.step(problem, state, feed)
+        moved = {name: value.detach() - before[name] for name, value in state.weights.items()}
+        ends[auxiliary] = (moved, state.belief["logits"].detach().clone(), info.metrics["log_likelihood"])
+    none, some, more = (ends[auxiliary][0] for auxiliary in (0.0, 0.4, 0.8))
+    towers = [name for name in none if ".auxiliary." in name]
+    assert towers
+    for name in none:
+        assert torch.allclose(more[name] - none[name], 2 * (some[name] - none[name]), atol=1e-5), name
+    assert all(none[name].abs().max() == 0 for name in towers)
+    assert any(some[name].abs().max() > 0 for name in towers)
+    for auxiliary in (0.4, 0.8):
+        assert torch.equal(ends[auxiliary][1], ends[0.0][1])
+        assert torch.allclose(ends[auxiliary][2], ends[0.0][2])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

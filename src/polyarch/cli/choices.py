@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from inspect import isabstract
 from types import MappingProxyType
 from typing import Any
 
-from polyarch import catalogue
+from polyarch import catalogue, presets
 from polyarch.blackbox.base import BlackBox
 from polyarch.core import Method
 from polyarch.data.loading import source_for, source_from
@@ -57,14 +57,44 @@ class Choices:
     """How many seeds the method's preset trains."""
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What is searched, how and on what, by name."""
+
+    space: str
+    method: str
+    data: str
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By group, those of a published search."""
+    repeats: int | None = None
+    """How many seeds that had."""
+
+
+def asked(preset: str | None, space: str | None, method: str | None, data: str | None) -> Asked:
+    """What the words of a command line mean, which have the last word over a published search.
+
+    Where one of its parts is replaced, the settings of that part go with it; of other data those are kept that say how
+    to split it.
+    """
+    if preset is None:
+        return Asked(space or "depth", method or "variational-depth", data or "digits")
+    published = presets.find(preset)
+    kept = {"space": space in (None, published.space), "method": method in (None, published.method)}
+    settings = {group: published.group(group) for group, stays in kept.items() if stays}
+    known = settings_of(source_for(data or published.data))
+    settings["data"] = {name: value for name, value in published.group("data").items() if name in known}
+    names = (space or published.space, method or published.method, data or published.data)
+    return Asked(*names, settings, published.repeats)
+
+
 def choose(
     space: str,
     method: str,
     data: str,
     assignments: Sequence[str],
-    presets: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> Choices:
-    """Makes everything from names and `NAME=VALUE` texts; `presets` are settings by group that these may change."""
+    """Makes everything from names and `NAME=VALUE` texts; `settings` are by group, and these may change them."""
     space_class, space_preset = find("space", space)
     method_class, method_preset = find("method", method)
     groups = {
@@ -75,7 +105,7 @@ def choose(
     }
     told = {"space": space_preset, "method": method_preset}
     given = {
-        group: {**dotted(cls, told.get(group, {})), **dotted(cls, presets.get(group, {})), **assigned}
+        group: {**dotted(cls, told.get(group, {})), **dotted(cls, settings.get(group, {})), **assigned}
         for (group, cls), assigned in zip(groups.items(), assign(groups, assignments).values(), strict=True)
     }
     return Choices(

@@ -13,9 +13,10 @@ from polyarch.cli.options import Json, Set
 
 
 def doctor(
-    space: Annotated[str, typer.Option("--space")] = "depth",
-    method: Annotated[str, typer.Option("--method")] = "variational-depth",
-    data: Annotated[str, typer.Option("--data")] = "digits",
+    space: Annotated[str | None, typer.Option("--space", help="[default: depth]")] = None,
+    method: Annotated[str | None, typer.Option("--method", help="[default: variational-depth]")] = None,
+    data: Annotated[str | None, typer.Option("--data", help="[default: digits]")] = None,
+    preset: Annotated[str | None, typer.Option("--preset", help="A published search; see `polyarch list`.")] = None,
     repeats: Annotated[int, typer.Option("--repeats", min=1)] = 1,
     settings: Set = [],  # noqa: B006
     as_json: Json = False,
@@ -23,11 +24,12 @@ def doctor(
     """Versions, devices, and the parameters and memory that a search with these options would need."""
     import torch
 
-    from polyarch.cli.choices import choose
+    from polyarch.cli.choices import asked, choose
     from polyarch.training.dry_run import dry_run
     from polyarch.version import __version__
 
-    chosen = choose(space, method, data, settings)
+    names = asked(preset, space, method, data)
+    chosen = choose(names.space, names.method, names.data, settings, names.settings)
     task = chosen.source.task()
     chosen.space.check(task.shape)
     chosen.method.check(chosen.space)
@@ -62,7 +64,8 @@ def doctor(
     print("versions:", ", ".join(f"{name} {version}" for name, version in found["versions"].items()))
     for name, device in found["devices"].items():
         print(f"{name}:", ", ".join(f"{k} {_readable(v) if k == 'memory' else v}" for k, v in device.items()))
-    print(f"search: {space} by {method} on {data}, {found['search']['train_examples']:,} training examples")
+    examples = f"{found['search']['train_examples']:,} training examples"
+    print(f"search: {names.space} by {names.method} on {names.data}, {examples}")
     print(f"  {found['search']['architectures']:,} architecture(s), {estimate.parameters:,} parameters per repeat")
     print("  memory of a step:", ", ".join(f"{k} {_readable(v)}" for k, v in found["search"]["bytes"].items()))
     room = min(device["memory"] for device in found["devices"].values())

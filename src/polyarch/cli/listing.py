@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from polyarch.cli.options import Json
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def list_all(
@@ -17,7 +20,7 @@ def list_all(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Spaces, methods, data and scores, by the names that other verbs take."""
+    """Spaces, methods, data, scores and published searches, by the names that other verbs take."""
     from polyarch.settings import plain
 
     found = _found(settings)
@@ -29,15 +32,38 @@ def list_all(
     console = Console(highlight=False, markup=False)
     for kind, entries in found.items():
         console.print(f"\n{kind}", style="bold")
+        width = min(max(len(name) for name in entries), 36)
         for name, entry in entries.items():
-            console.print(f"  {name:<26} {entry['about']}")
-            parts = dict(entry.get("parts", {}))
-            for setting, (default, meaning) in entry.get("settings", {}).items():
-                for part in [part for part in parts if setting.startswith(f"{part}.")]:
-                    console.print(f"      {part}", style="cyan")
-                    console.print(f"          {' '.join(parts.pop(part).split())}", style="dim")
-                console.print(f"      {setting} = {_shown(default)}", style="cyan")
-                console.print(f"          {' '.join(meaning.split())}", style="dim")
+            console.print(f"  {name:<{width}}  {entry['about']}")
+            (_print_published if kind == "presets" else _print_settings)(console, entry)
+
+
+def _print_settings(console: Console, entry: Mapping[str, Any]) -> None:
+    """Every setting with its default, and under it what it means."""
+    parts = dict(entry.get("parts", {}))
+    for setting, (default, meaning) in entry.get("settings", {}).items():
+        for part in [part for part in parts if setting.startswith(f"{part}.")]:
+            console.print(f"      {part}", style="cyan")
+            console.print(f"          {' '.join(parts.pop(part).split())}", style="dim")
+        console.print(f"      {setting} = {_shown(default)}", style="cyan")
+        console.print(f"          {' '.join(meaning.split())}", style="dim")
+
+
+def _print_published(console: Console, entry: Mapping[str, Any]) -> None:
+    """What a published search stands for: its settings by their source."""
+    from rich.padding import Padding
+
+    from polyarch.settings import written
+
+    for word in ("means", "then"):
+        if word in entry:
+            console.print(f"      {word}: {entry[word]}", style="cyan")
+    by_source: dict[str, list[str]] = {}
+    for setting, (value, source) in entry.get("settings", {}).items():
+        by_source.setdefault(source, []).append(f"{setting}={written(value)}")
+    for source, settings in by_source.items():
+        console.print(f"      {source}:", style="cyan")
+        console.print(Padding("  ".join(settings), (0, 0, 0, 10)), style="dim")
 
 
 def _shown(default: Any) -> str:
@@ -51,6 +77,7 @@ def _found(settings: bool) -> dict[str, dict[str, Any]]:
     from polyarch import catalogue
     from polyarch.cli.choices import SearchSettings
     from polyarch.data import SOURCES
+    from polyarch.presets import PRESETS
     from polyarch.settings import dotted, parts_of, settings_of
 
     def described(cls: type[Any], about: str, preset: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,6 +96,13 @@ def _found(settings: bool) -> dict[str, dict[str, Any]]:
         for kind, entries in catalogue.KINDS.items()
     }
     found["data"] = {name: described(cls, about, {}) for name, (cls, about) in SOURCES.items()}
+    found["presets"] = {}
+    for name, preset in PRESETS.items():
+        parts = f"--space {preset.space} --method {preset.method} --data {preset.data} --repeats {preset.repeats}"
+        own: dict[str, Any] = {"about": f"{preset.paper}: {preset.about}"}
+        if settings:
+            own |= {"means": parts, "settings": preset.settings} | ({"then": preset.then} if preset.then else {})
+        found["presets"][name] = own
     if settings:
         found["search"] = {"search": described(SearchSettings, "what every search takes", {})}
     return found

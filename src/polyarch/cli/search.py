@@ -31,12 +31,14 @@ def search(
     data: Annotated[
         str | None, typer.Option("--data", help="A name (see `polyarch list`), or a file or folder.")
     ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option("--preset", help="A published search (see `polyarch list`), which other options may change."),
+    ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Every random draw comes from it. [default: 0]")] = None,
     repeats: Annotated[
         int | None,
-        typer.Option(
-            "--repeats", help="Train so many seeds as one batched computation. [default: the method's preset, or 1]"
-        ),
+        typer.Option("--repeats", help="Train so many seeds as one batched computation. [default: the preset's, or 1]"),
     ] = None,
     baselines: Annotated[
         str,
@@ -74,7 +76,7 @@ def search(
     """Learn a distribution over architectures and the weights that go with it, and write a report."""
     flags = {"space": space, "method": method, "data": data, "seed": seed, "repeats": repeats, "device": device}
     flags |= {"belief_from": str(belief_from.resolve()) if belief_from else None, "table": table, "column": column}
-    flags |= {"precision": precision}
+    flags |= {"precision": precision, "preset": preset}
     with interruptible(out, baselines):
         begin_or_go_on = go_on if resume else _begin
         options = [part.strip() for part in baselines.split(",") if part.strip()]
@@ -93,13 +95,13 @@ def interruptible(out: Path, baselines: str = "") -> Iterator[None]:
 
 
 def _begin(out: Path, flags: dict[str, Any], settings: list[str], options: list[str]) -> Run | list[Run]:
-    from polyarch.cli.choices import choose
+    from polyarch.cli.choices import asked, choose
     from polyarch.cli.progress import progress
     from polyarch.runs import search as searching
     from polyarch.runs.options import Compute, Start
 
-    names = (flags["space"] or "depth", flags["method"] or "variational-depth", flags["data"] or "digits")
-    chosen = choose(*names, settings)
+    names = asked(flags["preset"], flags["space"], flags["method"], flags["data"])
+    chosen = choose(names.space, names.method, names.data, settings, names.settings)
     baselines = _baselines(options, chosen.space, chosen.method)
     truth = _table_truth(flags["table"], flags["column"])
     task = chosen.source.task()
@@ -110,7 +112,7 @@ def _begin(out: Path, flags: dict[str, Any], settings: list[str], options: list[
             chosen.method,
             out=out,
             seed=flags["seed"] or 0,
-            repeats=chosen.repeats if flags["repeats"] is None else flags["repeats"],
+            repeats=(names.repeats or chosen.repeats) if flags["repeats"] is None else flags["repeats"],
             select=chosen.search.selection,
             start=Start(prior=chosen.search.prior or None, belief_from=flags["belief_from"]),
             compute=Compute(flags["device"] or "auto", flags["precision"] or "float32"),
@@ -249,6 +251,9 @@ def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], setting
     from polyarch.errors import PolyarchError
     from polyarch.settings import dotted, written
     from polyarch.tables import find_table
+
+    if flags.get("preset"):
+        raise PolyarchError("--preset is for a new run, and --resume goes on with the one in --out; leave it out")
 
     def check(flag: str, asked: Any, has: Any) -> None:
         if asked != has:

@@ -18,7 +18,7 @@ from typing_extensions import override
 from polyarch.core import LAST, Batch, EarlyStopping, Feed, FeedSpec, Info, Method, Problem, State, gradients
 from polyarch.distributions.categorical import Categorical, gumbel_noise, masked
 from polyarch.errors import PolyarchError
-from polyarch.settings import Positive, PositiveFloat
+from polyarch.settings import NonNegative, Positive, PositiveFloat
 from polyarch.spaces.base import Space
 from polyarch.spaces.views import Dense
 from polyarch.streams import Streams
@@ -51,6 +51,9 @@ class Parsec(Method):
     temperature: PositiveFloat = 1.0
     """Divides log-likelihoods of the search batch before they become weights: 1 is the whole batch's likelihood, as
     printed, and nearly picks a winner; `batch_size` is the mean's, and nearly weighs all alike."""
+    auxiliary: NonNegative = 0.0
+    """Weight of an auxiliary tower's loss in what the weights learn, where networks have one: those of `darts` with
+    network=evaluation (section 4.2: the towers of the final network, there 0.4)."""
     form: Literal["sparse", "dense"] = "sparse"
     """Run only the operations of a sample, with the memory of one network, or all of them with weights 0 and 1, which
     a CUDA device can capture. Both learn the same."""
@@ -100,21 +103,22 @@ class Parsec(Method):
         view = problem.supernet.quickest if self.form == "sparse" else Dense
         views = [view(rows) for rows in choices.unbind(1)]
 
-        def fit(batch: Batch, k: int) -> Tensor:
-            """Mean log-likelihood [repeats] of a batch under the k-th sample."""
-            return problem.log_likelihood(problem.supernet(batch.x, views[k]), batch)
+        def fits(batch: Batch, k: int) -> list[Tensor]:
+            """Mean log-likelihood [repeats] of a batch under the k-th sample, and after it those of its towers."""
+            return [problem.log_likelihood(output, batch) for output in problem.supernet.outputs(batch.x, views[k])]
 
         with torch.no_grad():
-            summed = torch.stack([fit(search, k) for k in range(self.samples)], -1) * search.size
+            summed = torch.stack([fits(search, k)[0] for k in range(self.samples)], -1) * search.size
             omega = importance_weights(summed, self.temperature)
 
         weights = list(state.weights.values())
         found = [torch.zeros_like(weight) for weight in weights]
         train_fit = torch.zeros_like(omega[:, 0])
         for k in range(self.samples):  # one sample's activations in memory at a time
-            weighted = omega[:, k] * fit(train, k)
-            torch._foreach_add_(found, gradients(-weighted, weights))
-            train_fit += weighted.detach()
+            fit, *towers = fits(train, k)
+            objective = fit + self.auxiliary * sum(towers)
+            torch._foreach_add_(found, gradients(-omega[:, k] * objective, weights))
+            train_fit += (omega[:, k] * fit).detach()
         self.weights.step(state, found, feed.schedule["weights.lr"])
 
         # The prior speaks once for all examples that judge architectures, so here for the batch's share of them.
