@@ -408,20 +408,20 @@ def fig11(part: Part) -> Figure:
     height = 0.45 + 0.95 * len(groups)
     figure, [[axes]] = canvas(WIDTH * 0.72, height, room=(0.19, 0.3 / height, 0.955, 1 - 0.3 / height), lines="x")
     axes.spines["left"].set_visible(False)
-    for place, ((deepest, depth), rows) in enumerate(groups.items()):
-        paper = [("the paper", share, MUTED) for found, share in PAPER.values() if found == depth]
+    for place, ((deepest, cut), rows) in enumerate(groups.items()):
+        paper = [("the paper", share, MUTED) for found, share in PAPER.values() if found == cut]
         bars = [
             ("mixture", _mean(savings(rows, "ensemble")), BLUE),
             *paper,
             ("network alone", _mean(savings(rows, "selected")), ORANGE),
-            ("blocks left out", 1 - depth / deepest, PALE),
+            ("blocks left out", 1 - cut / deepest, PALE),
         ]
         for k, (label, share, colour) in enumerate(bars):
             at = place + 0.21 * (k - (len(bars) - 1) / 2)
             axes.barh(at, share, 0.18, color=colour, linewidth=0, alpha=0.45 if colour == MUTED else 1)
             ink = {PALE: MUTED}.get(colour, colour)
             note(axes, f"{label} {100 * share:.0f} %", (max(share, 0), at), (5, 0), ink, va="center")
-    axes.set_yticks(range(len(groups)), [f"{depth} of {deepest} blocks" for deepest, depth in groups])
+    axes.set_yticks(range(len(groups)), [f"{cut} of {deepest} blocks" for deepest, cut in groups])
     axes.tick_params(axis="y", labelcolor=INK)
     axes.set_ylim(len(groups) - 0.45, -0.55)
     axes.set_xlim(0, 1)

@@ -97,8 +97,10 @@ def draws(part: Part) -> str:
     for (deepest,), rows in part.groups("D", who="LDN").items():
         selected = _depths(depths(rows))
         for name, depth, of in (
-            ("pruned", selected, mixture()), ("full", str(deepest), full), ("selected network alone", selected, network())
-        ):  # fmt: skip
+            ("pruned", selected, mixture()),
+            ("full", str(deepest), full),
+            ("selected network alone", selected, network()),
+        ):
             lines.append([f"LDN {name}, D={deepest}", depth, *_quality(rows, of), str(len(rows))])
     for depth in part.values_of("D", who="DDN"):
         rows = part.having(who="DDN", D=depth)
@@ -282,9 +284,9 @@ SECTIONS = (
     ),
     Section(
         "Fig. 11: time saved", ("times",), times,
-        "Median time of a forward pass: network alone of the deepest network alone, and pruned mixture of the whole one. "
-        "Mixtures evaluate the output block at every depth, as the paper's code does for both of its times. Depths 15 "
-        "and 19 were learnt here, 18 and 28 in the paper.",
+        "Median time of a forward pass: network alone of the deepest network alone, and pruned mixture of the whole "
+        "one. Mixtures evaluate the output block at every depth, as the paper's code does for both of its times. "
+        "Depths 15 and 19 were learnt here, 18 and 28 in the paper.",
     ),
     Section(
         "Ours: belief against the exact posterior over depth (Eq. 5)",
