@@ -435,7 +435,7 @@ def test_listing_shows_parts_above_their_settings(presets, monkeypatch, capsys):
     from polyarch.cli.listing import list_all
 
     for kind in ("space", "score", "baseline"):
-        monkeypatch.setitem(catalogue.KINDS, kind, {})
+        monkeypatch.delitem(catalogue.KINDS, kind)
     list_all(settings=True, as_json=True)
     entry = json.loads(capsys.readouterr().out)["methods"]["staged"]
     assert entry["settings"]["weights.lr"] == [0.1, "Learning rate."]

@@ -17,7 +17,7 @@ from polyarch.data.task import Likelihood, Split
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
-from polyarch.settings import AtLeast, settle
+from polyarch.settings import AtLeast, Size, settle
 from polyarch.spaces.base import Space, Supernet
 from polyarch.streams import Streams
 from polyarch.trees import tree_map
@@ -116,7 +116,8 @@ class State:
     optimiser: dict[str, Tensor] = field(default_factory=dict)
     """Momenta and the like, under names `GROUP.PARAMETER`."""
     scratch: dict[str, Tensor] = field(default_factory=dict)
-    """What the parts of a step hand on to each other. It is in no checkpoint: nothing of it outlives a step."""
+    """What the parts of a step hand on to each other: made in `init` and changed in place, as all else is. It is in no
+    checkpoint: nothing of it outlives a step."""
 
     @classmethod
     def of(cls, supernet: Supernet, belief: dict[str, Tensor]) -> State:
@@ -273,7 +274,7 @@ class Method(ABC):
 
     epochs: Annotated[int, AtLeast(1)] = 100
     """At most so many passes over the training data."""
-    batch_size: Annotated[int, AtLeast(1)] = 512
+    batch_size: Size = 512
     """Examples per step, over all ranks; a last partial batch is dropped."""
     evaluation: Evaluating = Evaluating()
     """When a state is evaluated, and on what."""

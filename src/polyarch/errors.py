@@ -19,3 +19,27 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> PolyarchError:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
     return PolyarchError(f"unknown {kind} {name!r}; {hint}")
+
+
+_NO_MEMORY = (
+    "out of memory",  # of a device, where torch has no class for it
+    "ALLOC_FAILED",  # of CUDA's libraries
+    "can't allocate memory",  # of the CPU
+    "Storage size calculation overflowed",
+    "Overflow when unpacking long",
+)
+
+
+def is_lack_of_memory(error: BaseException) -> bool:
+    """Whether Python, torch or a device had too little memory; torch says some of it only in words.
+
+    What fails while a CUDA graph is recorded makes the end of the recording fail, too: the first error is then the
+    context of the second.
+    """
+    if isinstance(error, PolyarchError):
+        return False
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    before = error.__cause__ or error.__context__
+    followed = isinstance(error, RuntimeError) and before is not None and is_lack_of_memory(before)
+    return followed or any(words in str(error) for words in _NO_MEMORY)

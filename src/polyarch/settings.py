@@ -15,6 +15,7 @@ import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from functools import reduce
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -85,8 +86,18 @@ class Below(Bound):
         return value < self.limit
 
 
+@dataclass(frozen=True)
+class TakesMemory:
+    """For the annotation of a setting: a search needs more memory where it is larger."""
+
+    beside: tuple[str, Any] | None = None
+    """Only where another setting of the same class has this value."""
+
+
 Positive = Annotated[int, AtLeast(1)]
 """A whole number from 1."""
+Size = Annotated[int, AtLeast(1), TakesMemory()]
+"""The same, where a search needs more memory with it."""
 Count = Annotated[int, AtLeast(0)]
 """A whole number from 0."""
 PositiveFloat = Annotated[float, Above(0)]
@@ -117,6 +128,29 @@ def settings_of(cls: type[Any]) -> dict[str, Setting]:
 def parts_of(cls: type[Any]) -> dict[str, Setting]:
     """The parts of a dataclass by dotted name; the help of a part is what its owner says of it."""
     return {setting.name: setting for setting in _walk(cls) if _is_part(setting.type)}
+
+
+def memory_settings(settings: Any) -> list[str]:
+    """The settings, by dotted name, that a search needs more memory with: as annotated here or by a base class.
+
+    Those that are left open, as -1 or empty, and those that count beside another setting alone are left out.
+    """
+    marks = {
+        name: mark
+        for base in type(settings).__mro__[::-1]
+        if is_dataclass(base)
+        for name, setting in settings_of(base).items()
+        for mark in get_args(setting.type)
+        if isinstance(mark, TakesMemory)
+    }
+
+    def counts(name: str) -> bool:
+        *parts, own = name.split(".")
+        owner = reduce(getattr, parts, settings)
+        beside = marks[name].beside
+        return getattr(owner, own) not in (-1, ()) and (beside is None or getattr(owner, beside[0]) == beside[1])
+
+    return [name for name in settings_of(type(settings)) if name in marks and counts(name)]
 
 
 def check(settings: Any) -> None:

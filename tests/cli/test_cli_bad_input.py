@@ -110,8 +110,14 @@ def test_images_that_are_broken_or_differ(tmp_path, out):
         (("--set", "batch_size=-3"), "batch_size is -3; it must be at least 1"),
         (("--set", "max_depth=-1"), "max_depth is -1"),
         (("--set", "width=-1"), "width is -1"),
-        (("--set", "width=2000000"), "not enough memory; lower"),
-        (("--set", "width=100000000000000000000"), "not enough memory; lower"),
+        (
+            ("--set", "width=2000000"),
+            "not enough memory; start a new search with a lower batch_size, max_depth or width",
+        ),
+        (
+            ("--set", "width=100000000000000000000"),
+            "not enough memory; start a new search with a lower batch_size, max_depth or width",
+        ),
         (("--set", "select=0.9999"), "lower test or select"),
         (("--set", "select=-1"), "select=-1.0 is out of range"),
         (("--set", "valid=0.2"), "the setting valid is now called select"),

@@ -30,7 +30,8 @@ def test_a_nested_space_of_ones_own(own):
     }
     assert set(found["cost"]) == {"selected", "largest"}
     assert found["cost"]["largest"]["parameters"] == 6
-    assert set(found["forward_seconds"]) == {"selected", "largest", "saving"}
+    assert set(found["forward_seconds"]) == {"selected", "largest", "ensemble", "unpruned"}
+    assert set(found["forward_saving"]) == {"selected", "ensemble"}
     printed = cli("show", out).out
     for row in ("mixture, pruned", "mixture, unpruned", "fixed size=small", "fixed size=large"):
         assert row in printed

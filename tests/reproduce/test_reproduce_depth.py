@@ -32,6 +32,9 @@ def figures():
     return depth_figures
 
 
+SECONDS = {"selected": 0.01, "largest": 0.02, "ensemble": 0.03, "unpruned": 0.04}
+
+
 def quality(fit, accuracy=0.9):
     return {"accuracy": accuracy, "log_likelihood": fit, "ece": 0.02, "ece_all_classes": 0.09}
 
@@ -42,8 +45,7 @@ def a_row(seed, selected, deepest, fit=-0.1, **labels):
         rule: {"depth": selected, "network": quality(fit - 0.1), "mixture": quality(fit)}
         for rule in ("argmax", "95%", "expectation")
     }
-    saving = {"selected": 0.01, "largest": 0.02, "saving": 0.5}
-    return {**labels, "seed": seed, **rules, "full": quality(fit - 0.01), "probs": probs, "forward_seconds": saving}
+    return {**labels, "seed": seed, **rules, "full": quality(fit - 0.01), "probs": probs, "forward_seconds": SECONDS}
 
 
 def write(folder, name, rows):
@@ -77,6 +79,7 @@ def tiny(tmp_path):
     write(tmp_path, "head", [a_row(seed, 2, 6, statistics="shared", fit=-0.1) | {"fit": gap} | lag for seed in (0, 1)])
     for part, data in (("fashion", "fashion-mnist"), ("mnist", "mnist")):
         write(tmp_path, part, [a_row(0, 20, 50, who=who, data=data, D=50, epochs=45) for who in ("LDN", "DDN")])
+    write(tmp_path, "times", [{"D": 50, "depth": d, "seed": 0, "forward_seconds": SECONDS} for d in (20, 28)])
     return tmp_path
 
 
@@ -114,9 +117,12 @@ def test_tables_of_tiny_rows(depth, call, tiny, capsys):
     assert cells(text, "shared")[1:3] == ["−0.5000 ± 0.0000", "−0.1000 ± 0.0000"]
     assert cells(text, "all")[-2:] == ["−0.0120", "7"]
     assert cells(text, "exact E-step (Eq. 5)")[1] == "uniform"
-    assert "| MNIST | 50 | LDN-95 | 20 | 10.00 | −0.100 | 2.00 | 9.00 | 50 % | 18 | 62 % | 1 |" in text
     assert "| MNIST | 50 | LDN | 45 | 1.00 | 1 |" in text  # belief did not move
     assert "| MNIST | 50 | DDN | 45 |  | 1 |" in text
+    assert "| MNIST | 50 | LDN-95, network alone | 20 | 10.00 | −0.200 | 2.00 | 9.00 | 50 % |  |  | 1 |" in text
+    assert "| MNIST | 50 | LDN-95 | 20 | 10.00 | −0.100 | 2.00 | 9.00 | 25 % | 18 | 62 % | 1 |" in text
+    assert "| 50 | 20 | 10 of 20 | 50 % | 30 of 40 | 25 % | 60 % |  |" in text
+    assert "| 50 | 28 | 10 of 20 | 50 % | 30 of 40 | 25 % | 44 % | 41 % |" in text
     assert cells(text, "head, statistics shared")[1:3] == ["3.25 ± 0.00", "1.0 ± 0.0 (1 … 1)"]
     assert text.count("`python -m reproduce.depth --only max_depths` on a machine") >= 1
 

@@ -118,6 +118,30 @@ def test_capturing_leaves_no_trace_in_the_state():
     assert [captured().metrics["count"].item() for _ in range(3)] == [1, 2, 3]
 
 
+@pytest.mark.cuda
+def test_steps_that_share_a_pool_may_run_in_any_order():
+    from polyarch.core import Info
+
+    state = {name: torch.ones(1000, 1000, device="cuda") for name in ("first", "second")}
+    on_cpu = {name: value.double().cpu() for name, value in state.items()}
+
+    def step(name, number, values):
+        """Temporaries of several sizes, in which the steps of a pool lie over each other."""
+        made = (values[name] * number).sin()
+        part = made[: 500 // number].cumsum(1)
+        values[name].add_(made.cos() + part.sum(0) / 1e6)
+        return Info({"told": values[name].mean()})
+
+    pool = torch.cuda.graph_pool_handle()
+    captured = {}
+    for name, number in (("first", 1), ("second", 2), ("first", 3), ("second", 5)):
+        captured[name, number] = CapturedStep(lambda n=name, k=number: step(n, k, state), state, True, pool)
+    order = [3, 0, 0, 2, 1, 3, 3, 1, 2, 0]
+    for key in [list(captured)[k] for k in order]:
+        told = captured[key]().metrics["told"].item()
+        assert told == pytest.approx(step(*key, on_cpu).metrics["told"].item(), rel=1e-4), key
+
+
 def test_on_the_cpu_a_step_is_simply_called():
     calls = []
     captured = CapturedStep(lambda: calls.append(1), {}, captures=False)

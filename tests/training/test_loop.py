@@ -1,4 +1,3 @@
-import math
 from collections import Counter
 from dataclasses import dataclass, replace
 
@@ -13,7 +12,6 @@ from polyarch.distributions import exponential
 from polyarch.methods import FixedDepth, Parsec, VariationalDepth
 from polyarch.streams import NAMES, Streams
 from polyarch.training.capture import captured_form
-from polyarch.training.dry_run import dry_run
 from polyarch.training.loop import Batches, Diverged, Loop, Progress, stopping_split
 from polyarch.training.optimisers import momentum_buffers, sgd
 
@@ -163,17 +161,3 @@ def test_sgd_is_that_of_torch():
         sgd(list(ours.values()), slopes, list(momenta.values()), lr=torch.tensor(0.3), momentum=0.9)
     for mine, other in zip(ours.values(), theirs, strict=True):
         assert torch.allclose(mine, other, atol=1e-6)
-
-
-def test_a_dry_run_counts_without_running(task):
-    small = dry_run(VariationalDepth(), SPACE, task)
-    assert small.parameters == sum(p.numel() for p in SPACE.supernet(task.shape).parameters())
-    double = dry_run(VariationalDepth(), SPACE, task, repeats=2)
-    assert double.parameters == small.parameters
-    assert double.state == 2 * small.state
-    assert double.activations == pytest.approx(2 * small.activations, rel=0.2)
-    deeper = dry_run(VariationalDepth(), replace(SPACE, max_depth=6), task)
-    assert deeper.activations > 1.5 * small.activations
-    huge = dry_run(FixedDepth(), replace(SPACE, width=20_000), task)
-    assert huge.total > 9e9, "no memory may be taken for what is only counted"
-    assert math.isfinite(huge.total)

@@ -39,9 +39,9 @@ def cost(
         from polyarch.runs.options import find_device
         from polyarch.spaces.cost import forward_seconds
 
-        model = chosen.evaluated().build(architecture, shape).eval()
         where = find_device(device)
-        seconds = forward_seconds({"network": model}, torch.zeros(batch, *shape.input), where)["network"]
+        model = chosen.evaluated().build(architecture, shape).eval().to(where)
+        seconds = forward_seconds({"network": model}, torch.zeros(batch, *shape.input, device=where))["network"]
         found |= {"seconds": seconds, "batch": batch, "device": str(where)}
     if as_json:
         print(json.dumps(found))

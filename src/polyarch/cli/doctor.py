@@ -26,6 +26,7 @@ def doctor(
 
     from polyarch.cli.choices import asked, choose
     from polyarch.training.dry_run import dry_run
+    from polyarch.training.lack_of_memory import saying_what_to_lower, what_to_lower
     from polyarch.version import __version__
 
     names = asked(preset, space, method, data)
@@ -33,7 +34,8 @@ def doctor(
     task = chosen.source.task()
     chosen.space.check(task.shape)
     chosen.method.check(chosen.space)
-    estimate = dry_run(chosen.method, chosen.space, task, repeats)
+    with saying_what_to_lower(chosen.method, chosen.space, repeats):
+        estimate = dry_run(chosen.method, chosen.space, task, repeats)
     drawn = chosen.space.random().architectures if chosen.method.draws_from_space else chosen.space.count()
     found: dict[str, Any] = {
         "versions": {
@@ -48,11 +50,13 @@ def doctor(
             "parameters": estimate.parameters,
             "bytes": {
                 "state": estimate.state,
-                "gradients": estimate.gradients,
-                "activations": estimate.activations,
+                "scratch": estimate.scratch,
                 "data": estimate.data,
+                "step": estimate.step,
+                "evaluation": estimate.evaluation,
                 "total": estimate.total,
             },
+            "bytes_on_cuda": {"graphs": estimate.graphs, "total": estimate.cuda_total},
         },
     }
     for k in range(torch.cuda.device_count()):
@@ -67,10 +71,11 @@ def doctor(
     examples = f"{found['search']['train_examples']:,} training examples"
     print(f"search: {names.space} by {names.method} on {names.data}, {examples}")
     print(f"  {found['search']['architectures']:,} architecture(s), {estimate.parameters:,} parameters per repeat")
-    print("  memory of a step:", ", ".join(f"{k} {_readable(v)}" for k, v in found["search"]["bytes"].items()))
-    room = min(device["memory"] for device in found["devices"].values())
-    if estimate.total > room:
-        print("  this is more than there is: lower batch_size, width, max_depth or repeats with --set")
+    for where, part in (("memory", "bytes"), ("on a CUDA device", "bytes_on_cuda")):
+        print(f"  {where}:", ", ".join(f"{k} {_readable(v)}" for k, v in found["search"][part].items()))
+    for name, device in found["devices"].items():
+        if device["memory"] < (estimate.total if name == "cpu" else estimate.cuda_total):
+            print(f"  more than {name} has: start with {what_to_lower(chosen.method, chosen.space, repeats)}")
 
 
 def _memory() -> int:

@@ -22,7 +22,7 @@ from polyarch.cli.search import search
 from polyarch.cli.select import select
 from polyarch.cli.show import show
 from polyarch.cli.train import train
-from polyarch.errors import PolyarchError
+from polyarch.errors import PolyarchError, is_lack_of_memory
 
 app = typer.Typer(
     name="polyarch",
@@ -74,8 +74,8 @@ def _run() -> None:
         where = error.filename or "standard output"
         _fail(f"{where}: {error.strerror or error}; check the path, its permissions and the disk")
     except Exception as error:
-        if _is_lack_of_memory(error):
-            _fail("not enough memory; lower batch_size, width, max_depth or repeats, and see `polyarch doctor`")
+        if is_lack_of_memory(error):
+            _fail("not enough memory; stop what else runs here, or use a machine with more")
         if not hasattr(error, "format_message"):  # a fault of ours: the traceback is wanted
             raise
         old = getattr(error, "option_name", "")
@@ -93,9 +93,3 @@ def _fail(text: str) -> NoReturn:
 def _drop_output() -> None:
     """Sends what is still to be written to standard output nowhere, lest Python complain when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _is_lack_of_memory(error: Exception) -> bool:
-    """Whether Python, a device or torch on the CPU had too little; torch says the last only in words."""
-    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return named or any(said in str(error) for said in ("can't allocate memory", "Overflow when unpacking long"))

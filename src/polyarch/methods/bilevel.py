@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import masked
 from polyarch.errors import PolyarchError
 from polyarch.methods.pdarts import OPEN, Progressive
-from polyarch.settings import Count, Positive, settle
+from polyarch.settings import Count, Positive, TakesMemory, settle
 from polyarch.spaces.base import Space, relaxation_of
 from polyarch.spaces.views import Dense, Soft
 from polyarch.streams import Streams
@@ -66,7 +66,7 @@ class Objective:
     """Of belief's gradient: w as it is (`first`); of `valid`, w one step ahead, by the published central difference
     (`second`) or by differentiating through the step (`exact`); of `sotl`, through all T steps of w (`exact`, which
     keeps T steps in memory)."""
-    steps: Positive = 100
+    steps: Annotated[Positive, TakesMemory(beside=("order", "exact"))] = 100
     """T, the steps of a roll-out of `sotl` and `sovl` (thesis section 4.3); an epoch's last one has what is left."""
     restore: Literal["weights", "all"] = "weights"
     """What a roll-out puts back: weights and batch-norm statistics (the thesis's code, where momentum goes on), or the

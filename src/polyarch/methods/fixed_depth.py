@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Annotated, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from polyarch.architecture import Architecture
 from polyarch.core import Feed, Info, Method, Problem, Stage, State, gradients
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
+from polyarch.settings import TakesMemory
 from polyarch.spaces.base import Space
 from polyarch.spaces.views import Sparse
 from polyarch.streams import Streams
@@ -35,7 +36,7 @@ class FixedDepth(Method):
 
     name: ClassVar[str] = "fixed-depth"
 
-    depth: int = -1
+    depth: Annotated[int, TakesMemory()] = -1
     """The depth to train, or of another nested space the number of its option, from 0; -1 is the last."""
     weights: Sgd = Sgd(lr=0.1, momentum=0.5)
     """How weights are trained (appendix B; for images, to a tenth of the rate after 30 epochs)."""

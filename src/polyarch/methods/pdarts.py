@@ -25,7 +25,7 @@ from polyarch.core import Problem, Stage, State
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import masked
 from polyarch.errors import PolyarchError
-from polyarch.settings import AtLeast, Below, settle
+from polyarch.settings import AtLeast, Below, TakesMemory, settle
 from polyarch.spaces.base import Space, relaxation_of
 from polyarch.spaces.darts import SKIP_DROPOUT, Darts
 
@@ -63,7 +63,7 @@ class ProgressiveStage:
 class Progressive:
     """Stages of the space darts, whose networks can grow."""
 
-    stages: tuple[ProgressiveStage, ...] = ()
+    stages: Annotated[tuple[ProgressiveStage, ...], TakesMemory()] = ()
     """LAYERS:OPERATIONS:DROPOUT of every stage; none: no stages (the paper: 5:8:0.1,11:5:0.4,17:3:0.7)."""
     skips: Annotated[int, AtLeast(0)] = 2
     """With stages, at most so many skips in the normal cell that is read out (P-DARTS)."""

@@ -18,7 +18,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from polyarch import distributed
-from polyarch.core import Feed, Info, Method, Problem, State, gradients
+from polyarch.core import Batch, Feed, Info, Method, Problem, State, gradients
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
@@ -160,18 +160,13 @@ def evaluate_depths(problem: Problem, belief: Categorical, kl: Tensor, split: st
     """Every depth and their mixture on a split: [repeats] and, for `depth_log_likelihood`, [repeats, depths]."""
     problem.supernet.eval()
     [alpha] = belief.probs().values()
-    log_alpha = alpha.log().unsqueeze(-1)
     count = len(problem.data[split])
     depths = torch.zeros_like(alpha, dtype=torch.float64)
     mixture = torch.zeros_like(depths[:, 0])
     measured = torch.zeros_like(mixture)
     for batch in problem.passes(split):
-        outputs = problem.supernet(batch.x, All())
-        fit = problem.likelihood.log_likelihood(outputs, batch.y.unsqueeze(1))
-        depths += fit.sum(-1, dtype=torch.float64)
-        mixture += (log_alpha + fit).logsumexp(1).sum(-1, dtype=torch.float64)
-        mixed = problem.likelihood.mixture(outputs.transpose(0, 1), alpha.T)
-        measured += problem.likelihood.metric_values(mixed, batch.y).sum(-1)
+        for total, found in zip((depths, mixture, measured), _sums(problem, batch, alpha), strict=True):
+            total += found
     expected = (alpha * depths).sum(-1) / count
     # Per training example, so that early stopping on validation data weighs the KL as training does.
     objective = expected - kl / problem.train_size
@@ -183,3 +178,13 @@ def evaluate_depths(problem: Problem, belief: Categorical, kl: Tensor, split: st
         problem.likelihood.metric: measured / count,
         "depth_log_likelihood": depths / count,
     }
+
+
+def _sums(problem: Problem, batch: Batch, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of a batch: log-likelihoods of every depth and of the mixture, and the mixture's everyday metric."""
+    outputs = problem.supernet(batch.x, All())
+    fit = problem.likelihood.log_likelihood(outputs, batch.y.unsqueeze(1))
+    mixture = (alpha.log().unsqueeze(-1) + fit).logsumexp(1)
+    mixed = problem.likelihood.mixture(outputs.transpose(0, 1), alpha.T)
+    measured = problem.likelihood.metric_values(mixed, batch.y)
+    return fit.sum(-1, dtype=torch.float64), mixture.sum(-1, dtype=torch.float64), measured.sum(-1)

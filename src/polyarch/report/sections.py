@@ -202,29 +202,36 @@ def _evaluated(values: dict[str, dict[str, Array]]) -> list[dict[str, Array]]:
 
 
 def cost(report: ReportData) -> dict[str, Any] | None:
-    """What the selected network costs beside the largest."""
+    """What the selected network costs beside the largest, and the pruned mixture beside the whole one."""
     if not report.is_pruned:
         return None
+    network = [(r["cost"]["selected"], r["cost"]["largest"]) for r in report.results]
+    seconds = [r["forward_seconds"] for r in report.results]
     rows = []
-    for name, place, key, show in (
-        ("parameters", "cost", "parameters", formatting.whole),
-        ("multiply-accumulates", "cost", "macs", formatting.whole),
-        ("forward pass", "forward_seconds", "", formatting.milliseconds),
+    for name, show, pairs in (
+        ("parameters", formatting.whole, [(a["parameters"], b["parameters"]) for a, b in network]),
+        ("multiply-accumulates", formatting.whole, [(a["macs"], b["macs"]) for a, b in network]),
+        ("forward pass, network alone", formatting.milliseconds, [(s["selected"], s["largest"]) for s in seconds]),
+        ("forward pass, mixture", formatting.milliseconds, [(s["ensemble"], s["unpruned"]) for s in seconds]),
     ):
-        pairs = [(result[place]["selected"], result[place]["largest"]) for result in report.results]
-        small, large = zip(*[(a[key], b[key]) if key else (a, b) for a, b in pairs], strict=True)
-        share = formatting.mean([a / b if b else 1.0 for a, b in zip(small, large, strict=True)])
+        small, large = zip(*pairs, strict=True)
+        share = formatting.mean([a / b if b else 1.0 for a, b in pairs])
         rows.append(
             {
                 "name": name,
-                "selected": show(formatting.mean(small)),
-                "largest": show(formatting.mean(large)),
+                "pruned": show(formatting.mean(small)),
+                "whole": show(formatting.mean(large)),
                 "width": f"{100 * min(share, 1):.1f}",
                 "saved": f"{formatting.about_percent(1 - share)} saved" if share < 0.9995 else "nothing saved",
             }
         )
     examples = min(512, len(report.task.training))
-    return {"rows": rows, "examples": formatting.whole(examples), "mean": report.several}
+    return {
+        "rows": rows,
+        "examples": formatting.whole(examples),
+        "decision": report.decision.name,
+        "mean": report.several,
+    }
 
 
 def made(report: ReportData) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from polyarch.settings import dotted, plain
 from polyarch.spaces.base import Space
 from polyarch.spaces.sub_spaces import Listed, Restricted
 from polyarch.streams import Streams
+from polyarch.training.lack_of_memory import saying_what_to_lower
 from polyarch.training.loop import Diverged, Loop, Progress
 
 
@@ -104,9 +105,10 @@ def search(
     folder = Path(out)
     if distributed.rank() == 0:
         _check_free(folder)
-    loop = _first(config, task)  # what does not go together shows here
-    with _claimed(folder, config) if distributed.rank() == 0 else nullcontext():
-        _train(folder, config, task, loop, callbacks)
+    with saying_what_to_lower(method, space, repeats):
+        loop = _first(config, task)  # what does not go together shows here
+        with _claimed(folder, config) if distributed.rank() == 0 else nullcontext():
+            _train(folder, config, task, loop, callbacks)
     return _opened(folder, task)
 
 
@@ -128,7 +130,8 @@ def resume(out: str | Path, *, task: Task | None = None, callbacks: Sequence[Cal
             finished = run.finished  # by another process, since the first look
             distributed.barrier()
             if not finished:
-                _train(folder, run.config, task, _restored(folder, run.config, task), callbacks)
+                with saying_what_to_lower(run.config.make_method(), run.config.make_space(), run.config.repeats):
+                    _train(folder, run.config, task, _restored(folder, run.config, task), callbacks)
     return _opened(folder, task)
 
 

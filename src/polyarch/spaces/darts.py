@@ -24,7 +24,7 @@ from typing_extensions import override
 from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError, unknown
-from polyarch.settings import Positive, at_least
+from polyarch.settings import Size, at_least
 from polyarch.spaces.cells import CellSpace
 from polyarch.spaces.choice import Choice, Dropout, DropPath, total
 from polyarch.spaces.cost import CostTable, choice_costs
@@ -66,9 +66,9 @@ class Darts(CellSpace):
     name: ClassVar[str] = "darts"
     most_skips: ClassVar[float] = 3 / 8
 
-    channels: Positive = 16
+    channels: Size = 16
     """C, the channels of a node in the first cells (DARTS: 16 in search, 36 in evaluation)."""
-    layers: Positive = 8
+    layers: Size = 8
     """The number of cells (DARTS: 8 in search, 20 in evaluation)."""
     operations: tuple[str, ...] = OPERATIONS
     """What may stand on an edge. PARSEC leaves out `none`, S2 is `skip_connect,sep_conv_3x3`."""

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
 from polyarch.distributions.base import Distribution
 from polyarch.errors import PolyarchError
-from polyarch.settings import at_least
+from polyarch.settings import TakesMemory, at_least
 from polyarch.spaces.base import Space, Supernet
 from polyarch.spaces.layer_factories import BatchedLayers, LayerFactory, PlainLayers
 from polyarch.spaces.layers import BatchNorm
@@ -34,9 +34,9 @@ class ResidualDepth(Space):
     name: ClassVar[str] = "depth"
     nested: ClassVar[bool] = True
 
-    max_depth: int = 20
+    max_depth: Annotated[int, TakesMemory()] = 20
     """D, the deepest network considered (Antorán et al. 2020: 20 in Fig. 3, 50 in Figs. 2 and 4)."""
-    width: int = 0
+    width: Annotated[int, TakesMemory()] = 0
     """Features of a block, or channels of a convolutional one; 0: the paper's, 20 (section 3.1) or 64 (appendix B)."""
     block: Literal["auto", "linear", "conv"] = "auto"
     """`linear` (Linear, ReLU, batch norm), `conv` (pre-activation bottleneck, half as wide inside), or by the input."""

@@ -10,7 +10,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
 from polyarch.distributions.base import Distribution
 from polyarch.errors import PolyarchError
-from polyarch.settings import at_least
+from polyarch.settings import TakesMemory, at_least
 from polyarch.spaces.base import Space, Supernet
 from polyarch.spaces.depth import prune
 from polyarch.spaces.relaxation import Relaxation, SimplexPerDecision
@@ -40,7 +40,7 @@ class Fourier(Space):
     name: ClassVar[str] = "fourier"
     nested: ClassVar[bool] = True
 
-    max_degree: int = 9
+    max_degree: Annotated[int, TakesMemory()] = 9
     """D, the highest degree considered (the released code: 9, where it lacks the sine; thesis, Fig. 4.2: 21)."""
     columns: Columns = "separate"
     """Features of a degree j: cos jx and sin jx, each with a weight (the released code), or, `joint`, their sum (the

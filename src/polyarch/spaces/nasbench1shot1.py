@@ -24,7 +24,7 @@ from typing_extensions import override
 from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError
-from polyarch.settings import Positive
+from polyarch.settings import Size
 from polyarch.spaces.cells import CellSpace
 from polyarch.spaces.choice import Choice, ChoicePoint
 from polyarch.spaces.cost import CostTable, choice_costs
@@ -53,9 +53,9 @@ class NasBench1Shot1(CellSpace):
 
     sub_space: int = 1
     """1, 2 (four nodes) or 3 (five nodes)."""
-    channels: Positive = 16
+    channels: Size = 16
     """C, the channels of a node in the first cells (the authors: 16)."""
-    cells: Positive = 9
+    cells: Size = 9
     """How many cells follow each other; before those at one and two thirds images are halved and channels doubled."""
     statistics: Literal["batch", "running"] = "running"
     """What batch norm in the cells of a supernet uses in evaluation mode; the authors: `running`."""

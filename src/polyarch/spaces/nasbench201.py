@@ -19,7 +19,7 @@ from typing_extensions import override
 from polyarch.architecture import Architecture, Decision
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError, unknown
-from polyarch.settings import Positive
+from polyarch.settings import Size
 from polyarch.spaces.cells import CellSpace
 from polyarch.spaces.choice import Choice, total
 from polyarch.spaces.cost import CostTable, choice_costs
@@ -43,9 +43,9 @@ class NasBench201(CellSpace):
     name: ClassVar[str] = "nasbench201"
     most_skips: ClassVar[float] = 5 / 6
 
-    channels: Positive = 16
+    channels: Size = 16
     """C, the channels of the first stage (the benchmark: 16)."""
-    cells: Positive = 5
+    cells: Size = 5
     """N, the cells of a stage (the benchmark: 5)."""
     network: Literal["search", "evaluation"] = "search"
     """Cells of a `search` have batch norm without scale and shift, and a bias in convolutions, as the benchmark's

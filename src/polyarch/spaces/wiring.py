@@ -29,7 +29,7 @@ from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.distributions.listed import Listed
 from polyarch.errors import PolyarchError
-from polyarch.settings import Positive, at_least
+from polyarch.settings import Size, at_least
 from polyarch.spaces.base import Space
 from polyarch.spaces.cost import Cost, CostTable
 from polyarch.spaces.graph import Edge, Graph, Node, Probabilities
@@ -45,13 +45,13 @@ class Wiring(Space):
 
     name: ClassVar[str] = "wiring"
 
-    stages: Positive = 3
+    stages: Size = 3
     """Of equal image size; between them it halves, and channels double (the paper: 3)."""
-    nodes: Positive = 8
+    nodes: Size = 8
     """Modules of a stage (the paper: 8)."""
-    channels: Positive = 16
+    channels: Size = 16
     """Of the first stage, times `width` (the paper: 16)."""
-    width: Positive = 1
+    width: Size = 1
     """How many times wider everything is (the paper: 10)."""
     stem: Literal["small", "large"] = "small"
     """`small`: one 3x3 convolution; `large`: two of stride 2, for images of 100 pixels a side or more."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from polyarch.core import Info, Method
 from polyarch.settings import updated
+
+if TYPE_CHECKING:
+    from torch.cuda import _POOL_HANDLE as Pool
 
 WARM_UP_STEPS = 3
 
@@ -23,14 +27,20 @@ class CapturedStep:
 
     What the step reads must sit in fixed places: the caller refills those tensors before each call. `state` names every
     tensor that the step changes; warming up and capturing leave no trace in them.
+
+    A graph keeps the memory of all that the step allocates, in a pool. Steps of which no two run at once may share one,
+    and run in any order: whatever outlives a step is in `state`, so what it reads of the pool it has written before.
+    But what a step says is in the pool, too, and lasts until any step of the same pool runs.
     """
 
-    def __init__(self, step: Callable[[], Info], state: Mapping[str, Tensor], captures: bool) -> None:
-        """Warms up and captures at once, if asked to."""
+    def __init__(
+        self, step: Callable[[], Info], state: Mapping[str, Tensor], captures: bool, pool: Pool | None = None
+    ) -> None:
+        """Warms up and captures at once, if asked to; into a pool of its own, unless one is given."""
         self._step = step
         self._graph: torch.cuda.CUDAGraph | None = None
         if captures:
-            self._capture(list(state.values()))
+            self._capture(list(state.values()), pool)
 
     def __call__(self) -> Info:
         """Runs one step."""
@@ -40,7 +50,7 @@ class CapturedStep:
         return self._info
 
     @torch.no_grad()
-    def _capture(self, state: list[Tensor]) -> None:
+    def _capture(self, state: list[Tensor], pool: Pool | None) -> None:
         before = [value.clone() for value in state]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -49,7 +59,7 @@ class CapturedStep:
                 self._step()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.enable_grad(), torch.cuda.graph(graph):
+        with torch.enable_grad(), torch.cuda.graph(graph, pool=pool):
             self._info = self._step()
         torch._foreach_copy_(state, before)
         self._graph = graph

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,6 +40,19 @@ class Progress:
     def finished(self, epochs: int) -> bool:
         """Whether the stage is over: all its epochs done, every repeat stopped, or the search ended by a callback."""
         return self.ended or self.epoch >= epochs or (bool(self.stopped_epoch) and all(self.stopped_epoch))
+
+
+class Recording(NamedTuple):
+    """What parts have in common that are recorded once, and replayed for other batches."""
+
+    name: str
+    batches: int | None
+    """How many it sees of the first feed; None where it sees one alone, whichever that is."""
+
+
+def recording_of(part: Part, batches: int) -> Recording:
+    """What a part of a step with so many batches is recorded as."""
+    return Recording(part.name, batches if part.batch is None else None)
 
 
 class Batches:
@@ -151,7 +164,10 @@ class Loop:
         self.batches = Batches(problem, method.feeds(problem))
         self._schedule = {name: torch.tensor(value, device=self.device) for name, value in method.schedule(0).items()}
         self._draws: dict[str, Any] = {}
-        self._captured: dict[tuple[str, int | None], CapturedStep] = {}
+        self._captured: dict[Recording, CapturedStep] = {}
+        self._captures = self.device.type == "cuda" and captured_form(method) is method
+        # One for all recordings: parts follow each other, and what one says is read or copied before the next.
+        self._pool = torch.cuda.graph_pool_handle() if self._captures else None
         self.best = {name: value.detach().clone() for name, value in state.tensors().items()}
         self.on_step: Callable[[Info], None] | None = None
         """Called after every step with what it says of itself, as tensors on the device."""
@@ -219,13 +235,12 @@ class Loop:
     def _run(self, step: int, part: Part) -> Info:
         """One part, captured when one of its name and with as many batches first comes."""
         batches = self.batches.every(step) if part.batch is None else self.batches.only(step, part.batch)
-        key = (part.name, len(next(iter(batches.values()))) if part.batch is None else None)
+        key = recording_of(part, len(next(iter(batches.values()))))
         if key not in self._captured:
             feed = Feed(batches, self._own_draws(), self._schedule)
-            captures = self.device.type == "cuda" and captured_form(self.method) is self.method
             changed = {**self.state.tensors(), **{f"scratch/{n}": v for n, v in self.state.scratch.items()}}
             self._captured[key] = CapturedStep(
-                partial(_compute, self.problem, self.state, part, feed), changed, captures
+                partial(_compute, self.problem, self.state, part, feed), changed, self._captures, self._pool
             )
         return self._captured[key]()
 
