@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from polyarch import distributed
-from polyarch.data.task import Likelihood, Split
+from polyarch.data.task import Likelihood, Split, fixed_order
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
@@ -89,8 +89,7 @@ class Problem:
         return self._batch(split, self._order(split)[:size])
 
     def _order(self, split: str) -> Tensor:
-        examples = self.data[split]
-        return torch.randperm(len(examples), generator=torch.Generator().manual_seed(0)).to(examples.y.device)
+        return fixed_order(len(self.data[split])).to(self.device)
 
     def _batch(self, split: str, rows: Tensor | slice) -> Batch:
         def taken(values: Tensor) -> Tensor:

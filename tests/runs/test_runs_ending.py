@@ -146,3 +146,38 @@ def test_what_is_kept_is_evaluated_at_the_end(task, tmp_path):
             found = method.evaluate(problem, state, split)
             for name, value in found.items():
                 assert kept[split][name] == pytest.approx(value[0].tolist(), rel=1e-5), name
+
+
+def test_large_splits_are_evaluated_in_part_at_the_end_but_for_test_data(task, tmp_path, monkeypatch):
+    for module in ("results", "finishing"):
+        monkeypatch.setattr(f"polyarch.runs.{module}.MOST", 10)
+    run = pa.search(CELLS, task, METHOD, out=tmp_path / "run", compute=pa.Compute("cpu"))
+    assert run.result["evaluated"] == {"select": 10, "test": 12}
+    networks = Networks.of(run, run.architecture)
+    assert networks.evaluate(task.select.some(10))["selected"] == run.result["metrics"]["select"]
+    assert networks.evaluate(task.test)["selected"] == run.result["metrics"]["test"]
+    whole = run.history()[-1]["select"]["supernet_log_likelihood"]  # what stopping goes by is of all examples
+    assert run.result["kept"]["select"]["supernet_log_likelihood"] != whole
+
+
+def test_a_part_of_a_split_is_random_and_always_the_same():
+    split = Split(torch.arange(100).float().unsqueeze(1), torch.arange(100) // 10)
+    part = split.some(40)
+    assert len(part) == 40
+    assert torch.equal(part.x.squeeze(1).long() // 10, part.y)
+    assert len(part.y.unique()) == 10, "sorted by class"
+    assert torch.equal(split.some(40).x, part.x)
+    assert split.some(100) is split
+
+
+def test_the_page_asks_nobody_again(task, tmp_path, monkeypatch):
+    from polyarch.cli.report import write
+
+    run = pa.search(CELLS, task, METHOD, out=tmp_path / "run", compute=pa.Compute("cpu"))
+    assert run.answers.keys() == {"select", "test"}
+    monkeypatch.setattr(Networks, "ask", lambda *_: pytest.fail("asked again"))
+    page = write(tmp_path / "run", runs=[run])
+    assert page.stat().st_size > 10_000
+    monkeypatch.undo()
+    again = write(tmp_path / "run")
+    assert again.read_text() == page.read_text()

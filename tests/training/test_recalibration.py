@@ -173,7 +173,7 @@ def test_how_many_batches_of_which_size(count, size, most, sizes):
 
 def test_sorted_data_does_not_bias_the_batches():
     labels = torch.arange(10).repeat_interleave(500).double().unsqueeze(1)
-    batches = calibration_batches(labels)
+    batches = calibration_batches(labels, size=128, most=32)
     assert len(batches) == 32
     for batch in batches:
         assert batch.mean().item() == pytest.approx(4.5, abs=1.1)  # more than four standard errors

@@ -11,7 +11,7 @@ import typer
 from polyarch.cli.options import Json, RunFolder
 
 if TYPE_CHECKING:
-    from polyarch.data.task import Task
+    from polyarch.runs.run import Run
 
 
 def report(
@@ -27,15 +27,15 @@ def report(
     print(json.dumps({"run": str(run), "report": str(page)}) if as_json else page)
 
 
-def write(folder: Path, baselines: list[Path] | None = None, task: Task | None = None) -> Path:
+def write(folder: Path, baselines: list[Path] | None = None, runs: list[Run] | None = None) -> Path:
     """Writes the report of a run, or of every repeat and their summary; baselines beneath the run come along.
 
-    `task` is the data of the run, where that is at hand.
+    `runs` are those in the folder, where they are at hand with their data and what was asked of them.
     """
     from polyarch.report import write_report, write_summary_report
-    from polyarch.runs.run import Run, open_repeats
+    from polyarch.runs.run import open_repeats
 
-    runs = open_repeats(folder, task)
+    runs = runs or open_repeats(folder)
     own = sorted((folder / "baselines").glob("*"))
     others = [open_repeats(path) for path in [*own, *(baselines or [])]]
 

@@ -156,8 +156,7 @@ def finish(out: Path, found: Run | list[Run], as_json: bool) -> None:
     if distributed.rank() > 0:
         return
     runs = found if isinstance(found, list) else [found]
-    print("writing the report", file=sys.stderr, flush=True)
-    page = write(out, task=runs[0].task())
+    page = write(out, runs=runs)
     show_runs(out, runs, as_json)
     if not as_json:
         print(f"\nreport: {page}")

@@ -31,6 +31,18 @@ class Split:
     def __len__(self) -> int:
         return len(self.y)
 
+    def some(self, most: int) -> Split:
+        """At most so many of them, in one fixed random order; all as they are where there are no more."""
+        if len(self) <= most:
+            return self
+        rows = fixed_order(len(self))[:most].to(self.y.device)
+        return Split(self.x[rows], self.y[rows])
+
+
+def fixed_order(count: int) -> Tensor:
+    """The one random order of so many examples in which they are looked at where nothing is learnt."""
+    return torch.randperm(count, generator=torch.Generator().manual_seed(0))
+
 
 class Likelihood(ABC):
     """What a network's output says about a target."""

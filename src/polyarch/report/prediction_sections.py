@@ -41,8 +41,7 @@ def calibration(report: ReportData) -> dict[str, Any] | None:
         title = "Mixture, pruned" if report.is_pruned else "Mixture"
         kinds.append((title, MIXTURE, [found.log_probs for found in report.mixture_predictives]))
     if report.is_pruned:
-        mixtures = [(own, own.unpruned or own.mixture) for own in report.networks]
-        unpruned = [own.log_probs(mixture.output, report.examples.x) for own, mixture in mixtures if mixture]
+        unpruned = [said.mixtures["unpruned"].log_probs for said in report.answers]
         kinds.append((f"Mixture, all {report.members}", UNPRUNED, unpruned))
     [metric] = [m for m in report.metrics if m.name == "ece"]
     diagrams = []
@@ -56,8 +55,8 @@ def calibration(report: ReportData) -> dict[str, Any] | None:
 
 def uncertainty(report: ReportData) -> dict[str, Any] | None:
     """Whether the mixture knows when it errs: by its confidence, and by what its members disagree about."""
-    mixtures = [own.mixture for own in report.networks] if report.classifies and report.split else []
-    if not any(mixture is not None and int((mixture.weights > 0).sum()) > 1 for mixture in mixtures):
+    asked = report.answers if report.classifies and report.split and report.has_mixture else []
+    if not any(said.members > 1 for said in asked):
         return None
     risk, disagreement = _risk(report), _disagreement(report)
     return {"risk": risk, "disagreement": disagreement, "members": report.members} if risk or disagreement else None

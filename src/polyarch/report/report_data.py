@@ -21,7 +21,7 @@ from polyarch.report import beliefs, formatting
 from polyarch.report.formatting import Metric
 from polyarch.report.networks import Networks, has_mixture
 from polyarch.report.trajectory import Trajectory
-from polyarch.runs.results import predictive
+from polyarch.runs.results import MOST, Answers, answers_of
 from polyarch.runs.run import Run, check_same_data
 from polyarch.uncertainty.predictive import Predictive
 
@@ -159,10 +159,10 @@ class ReportData:
 
     @property
     def examples(self) -> Split:
-        """The examples of `split`."""
+        """The examples of `split` that results are of."""
         found = self.task.test if self.split == "test" else self.task.select
         assert found is not None
-        return found
+        return found if self.split == "test" else found.some(MOST)
 
     @cached_property
     def trajectories(self) -> list[Trajectory]:
@@ -175,14 +175,20 @@ class ReportData:
         return [Networks.of(run) for run in self.runs]
 
     @cached_property
+    def answers(self) -> list[Answers]:
+        """What the classifiers of each run say of `examples`."""
+        assert self.split is not None
+        return [answers_of(run, self.split, self.examples) for run in self.runs]
+
+    @property
     def network_log_probs(self) -> list[Tensor]:
         """Log-probabilities [n, classes] of `examples` by each run's selected network."""
-        return [own.log_probs(own.selected, self.examples.x) for own in self.networks]
+        return [said.selected.log_probs for said in self.answers]
 
-    @cached_property
+    @property
     def mixture_predictives(self) -> list[Predictive]:
         """What each run's mixture predicts for `examples`; nothing where there is no mixture."""
-        return [predictive(own.mixture, self.examples.x, own.device) for own in self.networks if own.mixture]
+        return [said.mixture for said in self.answers] if self.has_mixture else []
 
     @cached_property
     def groups(self) -> list[BaselineGroup]:

@@ -297,7 +297,7 @@ def _python(report: ReportData) -> str:
     if not report.is_point:
         lines.append((f"run.distribution.probs()[{beliefs.simplices(report.run)[0].name!r}]", "belief"))
     lines.append(("model = run.model()", "the selected network: a plain nn.Module on raw inputs"))
-    if any(own.mixture for own in report.networks):
+    if report.has_mixture:
         lines.append(("ensemble = run.ensemble()", "the mixture; ensemble.output(x) predicts"))
         if report.classifies:
             lines.append(("ensemble(x).mutual_information", "where its members disagree"))

@@ -13,14 +13,17 @@ from polyarch.data.task import Task
 from polyarch.distributions import selection
 from polyarch.files import make_folder, write_json, write_whole
 from polyarch.runs.config import Config
-from polyarch.runs.results import results
+from polyarch.runs.results import MOST, results
 from polyarch.runs.run import ARCHITECTURE, METRICS, RESULT, WEIGHTS, Run, read_history, repeat_folder
 from polyarch.training import checkpoints
 from polyarch.training.loop import Loop, Progress, evaluated_splits
 
 
-def finish(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequence[Callback]) -> None:
-    """Writes what a run leaves behind; result.json last, since its presence says that all is there."""
+def finish(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequence[Callback]) -> list[Run]:
+    """Writes what a run leaves behind; result.json last, since its presence says that all is there.
+
+    Gives the run of every repeat, which remembers what was asked of its networks.
+    """
 
     def tell(doing: str) -> None:
         for callback in callbacks:
@@ -29,13 +32,13 @@ def finish(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequ
     space = loop.problem.space
     belief = loop.method.distribution(space, loop.state.belief)
     tell("evaluating what was kept")
-    kept = loop.evaluate(evaluated_splits(loop.problem))
+    kept = loop.evaluate(evaluated_splits(loop.problem), most=MOST)
     worth = {split: {name: value.tolist() for name, value in values.items()} for split, values in kept.items()}
     preferred = loop.method.preferred(loop.problem, loop.state)
     homes = [folder]
     if config.repeats > 1:
         homes = [repeat_folder(folder, config.seed + repeat) for repeat in range(config.repeats)]
-    architectures, found = [], []
+    architectures, found, runs = [], [], []
     for repeat, home in enumerate(homes):
         if config.repeats > 1:
             make_folder(home)
@@ -55,7 +58,8 @@ def finish(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequ
         write_json(home / "distribution.json", {"probs": probs})
         architectures.append(architecture)
         own = {"epoch": loop.progress.best_epoch[repeat], **one_repeat(worth, repeat)}
-        found.append(results(Run(home, task), task, tell) | {"kept": own})
+        runs.append(Run(home, task))
+        found.append(results(runs[-1], task, tell) | {"kept": own})
     ending = Ending(space, architectures, found)
     for callback in callbacks:
         callback.on_end(ending)
@@ -64,6 +68,7 @@ def finish(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequ
     if config.repeats > 1:
         best = best_seed(found, loop.progress.best)
         write_json(folder / RESULT, {"run": str(folder), "runs": found, "best": best})
+    return runs
 
 
 def best_seed(found: Sequence[dict[str, Any]], objectives: Sequence[float]) -> int:

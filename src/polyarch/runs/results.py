@@ -19,6 +19,9 @@ from polyarch.uncertainty.ensemble import Ensemble
 from polyarch.uncertainty.predictive import Predictive
 
 BATCH = 1024
+MOST = 10_000
+"""Examples of training and validation data that what a search has found is evaluated on at its end; test data is
+evaluated whole."""
 
 
 @final
@@ -30,6 +33,8 @@ class Answers:
     """The network of one architecture, as a mixture of one."""
     mixtures: dict[str, Predictive]
     """`ensemble` and, where the space is nested, `unpruned`; nothing where there is one network alone."""
+    members: int
+    """How many the mixture has."""
 
     @property
     def mixture(self) -> Predictive:
@@ -71,14 +76,27 @@ class Networks:
         with torch.no_grad():
             output = _over(self.selected.to(device), x, device)
         alone = Predictive.from_members(output.log_softmax(-1).double().unsqueeze(0), torch.ones(1))
-        return Answers(alone, {name: predictive(mixture, x, device) for name, mixture in self.mixtures.items()})
+        mixtures = {name: predictive(mixture, x, device) for name, mixture in self.mixtures.items()}
+        members = int((self.mixtures["ensemble"].weights > 0).sum()) if "ensemble" in self.mixtures else 1
+        return Answers(alone, mixtures, members)
 
-    def evaluate(self, split: Split) -> dict[str, dict[str, float]]:
-        """What each is worth on a split."""
+    def evaluate(self, split: Split, name: str = "") -> dict[str, dict[str, float]]:
+        """What each is worth on a split; under a `name`, the run remembers what they say of it (`answers_of`)."""
         if isinstance(self.run.config.likelihood(), Classification):
-            return self.ask(split.x).metrics(split.y)
+            answers = self.ask(split.x)
+            if name:
+                self.run.answers[name] = answers
+            return answers.metrics(split.y)
         found = {"selected": _evaluate_network(self.selected, split, self.run)}
         return found | {name: _evaluate_mixture(own, split, self.run) for name, own in self.mixtures.items()}
+
+
+def answers_of(run: Run, name: str, split: Split) -> Answers:
+    """What the selected network and the mixtures of a run say of a split: as it remembers, or asked anew."""
+    found = run.answers.get(name)
+    if found is None or len(found.selected.log_probs) != len(split):
+        found = run.answers[name] = Networks.of(run, run.architecture).ask(split.x)
+    return found
 
 
 def predictive(ensemble: Ensemble, x: Tensor, device: torch.device) -> Predictive:
@@ -172,10 +190,13 @@ def results(run: Run, task: Task, tell: Callable[[str], None]) -> dict[str, Any]
     networks = Networks.of(run, run.architecture)
     run.keep_statistics()
     tell("evaluating them")
+    examples = {}
     for name, split in (("select", task.select), ("test", task.test)):
         if split is not None:
-            evaluated = networks.evaluate(split)
+            looked_at = split.some(MOST) if name == "select" else split
+            evaluated = networks.evaluate(looked_at, name)
             metrics |= {name if key == "selected" else f"{name}_{key}": found for key, found in evaluated.items()}
+            examples[name] = len(looked_at)
     shown = {"selected": run.architecture} | ({"largest": largest(run)} if run.space.nested else {})
     history = run.history()
     chosen = zip(run.space.decisions, run.architecture.choices, strict=True)
@@ -192,6 +213,7 @@ def results(run: Run, task: Task, tell: Callable[[str], None]) -> dict[str, Any]
             "entropy": run.distribution.entropy().item(),
         },
         "metrics": metrics,
+        "evaluated": examples,
         "cost": {name: vars(run.space.cost(architecture, task.shape)) for name, architecture in shown.items()},
         "budget": {"forward": history[-1]["forward"], "backward": history[-1]["backward"]},
         **forward_times(run, run.architecture, task.training.x[:512]),

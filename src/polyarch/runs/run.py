@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,9 @@ from polyarch.training import checkpoints
 from polyarch.training.calibration import calibration_batches, recalibrate, statistics_of
 from polyarch.uncertainty.ensemble import Apart, Ensemble, Nested, Within
 from polyarch.uncertainty.members import Members, members_of
+
+if TYPE_CHECKING:
+    from polyarch.runs.results import Answers
 
 ARCHITECTURE = "architecture.json"
 WEIGHTS = "weights.safetensors"
@@ -52,6 +55,8 @@ class Run:
         self.folder = Path(folder)
         self.config = Config.read(self.folder)
         self._task = task
+        self.answers: dict[str, Answers] = {}
+        """What was said of splits, by their names, while the run is open (`results.answers_of`)."""
 
     @property
     def seed(self) -> int:

@@ -108,8 +108,8 @@ def search(
     with saying_what_to_lower(method, space, repeats):
         loop = _first(config, task)  # what does not go together shows here
         with _claimed(folder, config) if distributed.rank() == 0 else nullcontext():
-            _train(folder, config, task, loop, callbacks)
-    return _opened(folder, task)
+            runs = _train(folder, config, task, loop, callbacks)
+    return _one_or_all(runs)
 
 
 def resume(out: str | Path, *, task: Task | None = None, callbacks: Sequence[Callback] = ()) -> Run | list[Run]:
@@ -131,8 +131,9 @@ def resume(out: str | Path, *, task: Task | None = None, callbacks: Sequence[Cal
             distributed.barrier()
             if not finished:
                 with saying_what_to_lower(run.config.make_method(), run.config.make_space(), run.config.repeats):
-                    _train(folder, run.config, task, _restored(folder, run.config, task), callbacks)
-    return _opened(folder, task)
+                    loop = _restored(folder, run.config, task)
+                    return _one_or_all(_train(folder, run.config, task, loop, callbacks))
+    return _one_or_all(open_repeats(folder, task))
 
 
 def make_problem(config: Config, space: Space, task: Task, device: torch.device) -> Problem:
@@ -244,7 +245,7 @@ def _prepare(
     return Loop(method, problem, state, streams, progress, stage.epochs)
 
 
-def _train(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequence[Callback]) -> None:
+def _train(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequence[Callback]) -> list[Run]:
     """Runs every stage from where `loop` stands, then writes the results; rank 0 does the writing."""
     distributed.barrier()
     if not any(isinstance(callback, Checkpoints) for callback in callbacks):
@@ -262,9 +263,9 @@ def _train(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequ
             break
         next_up = Progress(done.stage + 1, 0, done.forward, done.backward)
         loop = _prepare(config, task, next_up, list(loop.streams), loop.state)
-    if distributed.rank() == 0:
-        finish(folder, config, task, loop, callbacks)
+    runs = finish(folder, config, task, loop, callbacks) if distributed.rank() == 0 else []
     distributed.barrier()
+    return runs or open_repeats(folder, task)
 
 
 def _run_stage(
@@ -345,6 +346,5 @@ def _unbatch(value: Any, repeats: int) -> Any:
     return one_repeat(value, 0) if repeats == 1 else value
 
 
-def _opened(folder: Path, task: Task | None) -> Run | list[Run]:
-    runs = open_repeats(folder, task)
+def _one_or_all(runs: list[Run]) -> Run | list[Run]:
     return runs if len(runs) > 1 else runs[0]

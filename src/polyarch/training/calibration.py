@@ -94,7 +94,7 @@ def _averaging(network: nn.Module, norms: Sequence[_Norm]) -> Iterator[Counter[n
             norm.momentum = momentum
 
 
-def calibration_batches(x: Tensor, size: int = 128, most: int = 32, seed: int = 0) -> list[Tensor]:
+def calibration_batches(x: Tensor, size: int = 512, most: int = 8, seed: int = 0) -> list[Tensor]:
     """Batches for `recalibrate`, in random order, since data sorted by class would bias the statistics of a batch.
 
     Args:

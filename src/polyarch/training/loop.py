@@ -279,10 +279,14 @@ class Loop:
             "watch": {name: value.tolist() for name, value in watched.items()},
         }
 
-    def evaluate(self, splits: Sequence[str]) -> dict[str, dict[str, Tensor]]:
-        """What the state is worth on each of these splits."""
-        with self.problem.computing():
-            return {split: self.method.evaluate(self.problem, self.state, split) for split in splits}
+    def evaluate(self, splits: Sequence[str], most: int | None = None) -> dict[str, dict[str, Tensor]]:
+        """What the state is worth on each of these splits, or on at most so many examples of each."""
+        problem = self.problem
+        if most is not None:
+            some = {split: problem.data[split].some(most) for split in splits}
+            problem = replace(problem, data={**problem.data, **some})
+        with problem.computing():
+            return {split: self.method.evaluate(problem, self.state, split) for split in splits}
 
     @torch.no_grad()
     def _keep(self, better: list[bool]) -> None:
