@@ -20,6 +20,7 @@ import statistics
 import time
 from argparse import Namespace
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -51,7 +52,9 @@ def problem_of(space: pa.spaces.NasBench201, task: Task, device: torch.device, s
                 setattr(parent, name, nn.SiLU())
     train, search = (Split(task.standardise(s.x).to(device), s.y.to(device)) for s in (task.train, task.select))
     data = {"train": train, "search": search, "select": search}
-    return Problem(space, supernet, task.likelihood, uniform(space.decisions), data)
+    prior = uniform(space.decisions)
+    on_device = replace(prior, logits=prior.logits.to(device))
+    return Problem(space, supernet, task.likelihood, on_device, data)
 
 
 def compared(problem: Problem, method: pa.methods.Darts, state: State, loop: Loop) -> Row:

@@ -149,8 +149,8 @@ def test_what_is_kept_is_evaluated_at_the_end(task, tmp_path):
 
 
 def test_large_splits_are_evaluated_in_part_at_the_end_but_for_test_data(task, tmp_path, monkeypatch):
-    for module in ("results", "finishing"):
-        monkeypatch.setattr(f"polyarch.runs.{module}.MOST", 10)
+    for module in ("runs.results", "runs.finishing"):
+        monkeypatch.setattr(f"polyarch.{module}.MOST", 10)
     run = pa.search(CELLS, task, METHOD, out=tmp_path / "run", compute=pa.Compute("cpu"))
     assert run.result["evaluated"] == {"select": 10, "test": 12}
     networks = Networks.of(run, run.architecture)

@@ -21,8 +21,9 @@ from polyarch.report import beliefs, formatting
 from polyarch.report.formatting import Metric
 from polyarch.report.networks import Networks, has_mixture
 from polyarch.report.trajectory import Trajectory
-from polyarch.runs.results import MOST, Answers, answers_of
+from polyarch.runs.results import Answers, answers_of
 from polyarch.runs.run import Run, check_same_data
+from polyarch.training.evaluation import MOST
 from polyarch.uncertainty.predictive import Predictive
 
 MIXTURE, UNPRUNED = "_ensemble", "_unpruned"

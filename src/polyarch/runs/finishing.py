@@ -13,9 +13,10 @@ from polyarch.data.task import Task
 from polyarch.distributions import selection
 from polyarch.files import make_folder, write_json, write_whole
 from polyarch.runs.config import Config
-from polyarch.runs.results import MOST, results
+from polyarch.runs.results import results
 from polyarch.runs.run import ARCHITECTURE, METRICS, RESULT, WEIGHTS, Run, read_history, repeat_folder
 from polyarch.training import checkpoints
+from polyarch.training.evaluation import MOST
 from polyarch.training.loop import Loop, Progress, evaluated_splits
 
 

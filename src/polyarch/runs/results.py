@@ -13,15 +13,13 @@ from polyarch.architecture import Architecture
 from polyarch.data.task import Classification, Split, Task
 from polyarch.runs.run import Run
 from polyarch.spaces.cost import forward_seconds
+from polyarch.training.evaluation import MOST
 from polyarch.uncertainty.calibration import regression_summary, summary
 from polyarch.uncertainty.coverage import risk_coverage_of
 from polyarch.uncertainty.ensemble import Ensemble
 from polyarch.uncertainty.predictive import Predictive
 
 BATCH = 1024
-MOST = 10_000
-"""Examples of training and validation data that what a search has found is evaluated on at its end; test data is
-evaluated whole."""
 
 
 @final

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,10 @@ from polyarch.core import Problem
 from polyarch.spaces.base import Space
 from polyarch.spaces.cells import cells_of, collapse
 from polyarch.spaces.views import Dense, Soft, Sparse, SparsePerRepeat
+
+MOST = 5_000
+"""Examples of training and validation data that what a search has found is evaluated on at its end, where there are
+more; early stopping looks at all, and test data is evaluated whole."""
 
 
 @torch.no_grad()
@@ -41,6 +47,7 @@ def evaluate_mean(problem: Problem, architectures: Tensor, split: str) -> dict[s
 def best_architecture(problem: Problem, architectures: Tensor) -> Tensor:
     """Each repeat's best of architectures [n, decisions], by validation data, else by training data: [repeats, ...]."""
     split = "select" if "select" in problem.data else "train"
+    problem = replace(problem, data={split: problem.data[split].some(MOST)})
     found = [
         evaluate_view(problem, Dense(row.expand(problem.repeats, -1)), split)["objective"] for row in architectures
     ]
