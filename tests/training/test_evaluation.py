@@ -4,12 +4,16 @@ import pytest
 import torch
 
 import polyarch as pa
+from polyarch import catalogue
 from polyarch.core import Problem
-from polyarch.data.task import Split
+from polyarch.data.task import Split, TaskShape
 from polyarch.distributions import uniform
 from polyarch.methods import Darts, OneShot
+from polyarch.spaces.layers import BatchNorm
 from polyarch.spaces.views import Sparse
 from polyarch.streams import Streams
+from polyarch.testing.spaces import make_supernet
+from polyarch.training.calibration import recalibrate
 from polyarch.training.evaluation import evaluate_view
 from polyarch.training.loop import Loop, Progress
 
@@ -65,6 +69,34 @@ def test_what_networks_are_worth_does_not_depend_on_the_order_of_the_file(digits
     assert (worth[0] - worth[1]).abs().max() < 0.06
     best = [cells[own.argmax()].tolist() for own in worth]
     assert best[0] == best[1]
+
+
+def test_a_cell_is_worth_as_much_in_the_supernet_as_its_own_network(digits, trained):
+    """Running statistics behind cells are of all cells that passed; by them a cell was worth far less than it is."""
+    problem = problem_of(digits, trained)
+    train, select = problem.data["train"], problem.data["select"]
+    for cell in problem.prior.sample(6, torch.Generator().manual_seed(4)).tolist():
+        network = trained.extract(CELLS.architecture(cell))
+        recalibrate(network, train.x.split(128)[:-1])
+        own = (network.eval()(select.x).argmax(-1) == select.y).float().mean()
+        found = evaluate_view(problem, Sparse(tuple(cell)), "select")["accuracy"].item()
+        assert found == pytest.approx(own.item(), abs=0.05)
+
+
+@pytest.mark.parametrize("name", ["nasbench201", "nasbench1shot1-3", "darts"])
+def test_evaluation_by_the_batch_reads_no_running_statistics_that_cells_have_moved(name):
+    """Those of the stem, which no cell comes before, are averages over the same inputs for all cells."""
+    kind, settings = catalogue.find("space", name)
+    space, shape = kind(**settings, channels=2), TaskShape((1, 8, 8), 3)
+    supernet = make_supernet(space, shape, (0,)).eval()
+    x = torch.randn(1, 16, *shape.input, dtype=torch.float64)
+    cell = Sparse(tuple(uniform(space.decisions).sample(1, torch.Generator().manual_seed(0))[0].tolist()))
+    before = supernet(x, cell)
+    for path, module in supernet.named_modules():
+        if isinstance(module, BatchNorm) and "stem" not in path:
+            module.running_mean.uniform_(-1, 1)
+            module.running_var.uniform_(0.1, 10)
+    assert torch.equal(supernet(x, cell), before)
 
 
 def test_every_batch_of_sorted_data_holds_every_class(digits, trained):

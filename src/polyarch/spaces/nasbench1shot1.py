@@ -57,8 +57,9 @@ class NasBench1Shot1(CellSpace):
     """C, the channels of a node in the first cells (the authors: 16)."""
     cells: Size = 9
     """How many cells follow each other; before those at one and two thirds images are halved and channels doubled."""
-    statistics: Literal["batch", "running"] = "running"
-    """What batch norm in the cells of a supernet uses in evaluation mode; the authors: `running`."""
+    statistics: Literal["batch", "running"] = "batch"
+    """What batch norm of a supernet uses in evaluation mode, but for the stem's, which sees no cell: `running` ones are
+    of many cells. The authors: `running`, by a momentum under which these are nearly the last batch's."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -477,7 +478,10 @@ class Network(nn.Module):
             channels *= 1 + (k in self.halved_before)
             self.cells.append(Cell(space, before, channels, points))
             before = len(space.nodes) * channels
-        conv, norm = factory.conv(before, channels, 1), factory.norm(channels, affine=False)
+        conv, norm = (
+            factory.conv(before, channels, 1),
+            factory.norm(channels, affine=False, statistics=space.statistics),
+        )
         self.last = nn.Sequential(OrderedDict(relu=nn.ReLU(), conv=conv, norm=norm))
         self.head = factory.linear(channels, shape.outputs)
 

@@ -51,7 +51,8 @@ class NasBench201(CellSpace):
     """Cells of a `search` have batch norm without scale and shift, and a bias in convolutions, as the benchmark's
     searches do; those of `evaluation` are as its networks were trained."""
     statistics: Literal["batch", "running"] = "batch"
-    """What batch norm in the cells of a supernet uses in evaluation mode; NATS-Bench's searches: `batch`."""
+    """What batch norm of a supernet uses in evaluation mode, but for the stem's, which sees no cell: `running` ones are
+    of many cells. NATS-Bench's searches: `batch` in cells and `running` between and after them."""
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -235,11 +236,11 @@ class Cell(nn.Module):
 class Reduction(nn.Module):
     """A residual block that halves the image and widens it."""
 
-    def __init__(self, factory: LayerFactory, inputs: int, outputs: int) -> None:
+    def __init__(self, factory: LayerFactory, inputs: int, outputs: int, statistics: Statistics) -> None:
         """Two convolutions beside a pooled shortcut."""
         super().__init__()
-        self.first = relu_conv_norm(factory, inputs, outputs, 3, stride=2)
-        self.second = relu_conv_norm(factory, outputs, outputs, 3)
+        self.first = relu_conv_norm(factory, inputs, outputs, 3, stride=2, statistics=statistics)
+        self.second = relu_conv_norm(factory, outputs, outputs, 3, statistics=statistics)
         # Rounded up, as the convolution does where an image has an odd side; on even sides nothing changes.
         pool = nn.AvgPool2d(2, ceil_mode=True, count_include_pad=False)
         self.shortcut = nn.Sequential(OrderedDict(pool=pool, conv=factory.conv(inputs, outputs, 1)))
@@ -264,10 +265,11 @@ class Network(nn.Module):
         self.blocks = nn.ModuleList()
         for stage in range(3):
             if stage:
-                self.blocks.append(Reduction(factory, channels, 2 * channels))
+                self.blocks.append(Reduction(factory, channels, 2 * channels, space.statistics))
                 channels *= 2
             self.blocks.extend(Cell({name: edge(name, channels) for name in names}) for _ in range(space.cells))
-        self.last = nn.Sequential(OrderedDict(norm=factory.norm(channels), relu=nn.ReLU()))
+        norm = factory.norm(channels, statistics=space.statistics)
+        self.last = nn.Sequential(OrderedDict(norm=norm, relu=nn.ReLU()))
         self.head = factory.linear(channels, shape.outputs)
 
     def forward(self, x: Tensor) -> Tensor:
