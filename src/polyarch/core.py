@@ -41,6 +41,9 @@ class Problem:
     """`float32` or `bfloat16`, of products and convolutions on a CUDA device; weights, statistics and losses are always
     in single precision."""
 
+    fast: bool = True
+    """Whether networks may run in a form that is fused for speed (`Supernet.fast`)."""
+
     def computing(self) -> AbstractContextManager[Any]:
         """In which steps are made and evaluated, so that they have the precision asked for."""
         # What is cached would be kept beyond a captured step.
@@ -282,6 +285,11 @@ class Method(ABC):
 
     def __post_init__(self) -> None:
         settle(self)
+
+    @property
+    def differentiates_twice(self) -> bool:
+        """Whether a step or an evaluation differentiates gradients again, which not every form of a network allows."""
+        return False
 
     def check(self, space: Space) -> None:
         """Raises when the method does not work on such a space, and says why."""

@@ -43,6 +43,8 @@ class SearchSettings:
     """Over architectures: `uniform`, `exponential`, `exponential(GAMMA)`; empty is the method's own."""
     selection: str = "auto"
     """How one architecture is taken from belief: `argmax`, `95%`, `expectation`, or `auto` by the size of the data."""
+    fast: bool = True
+    """Whether networks of cells run in a form that is fused for speed, on a CUDA device (results differ by rounding)."""
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ def _begin(out: Path, flags: dict[str, Any], settings: list[str], options: list[
             repeats=(names.repeats or chosen.repeats) if flags["repeats"] is None else flags["repeats"],
             select=chosen.search.selection,
             start=Start(prior=chosen.search.prior or None, belief_from=flags["belief_from"]),
-            compute=Compute(flags["device"] or "auto", flags["precision"] or "float32"),
+            compute=Compute(flags["device"] or "auto", flags["precision"] or "float32", chosen.search.fast),
             callbacks=[*truth, bar],
         )
     _train_baselines(out, baselines)
@@ -238,7 +238,7 @@ def _train_baselines(out: Path, baselines: Mapping[str, FixedDepth]) -> None:
                 out=folder,
                 seed=run.seed,
                 repeats=run.config.repeats,
-                compute=Compute(run.config.device, run.config.precision),
+                compute=Compute(run.config.device, run.config.precision, run.config.fast),
                 callbacks=[bar],
             )
 

@@ -52,6 +52,8 @@ class Config:
     """The column of that table."""
     precision: str = "float32"
     """Of products and convolutions while searching, on a CUDA device."""
+    fast: bool = True
+    """Whether networks may run in a form that is fused for speed, on a CUDA device."""
     format: int = FORMAT
 
     def write(self, folder: Path) -> None:

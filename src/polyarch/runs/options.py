@@ -25,6 +25,10 @@ class Compute:
     """`float32`, or, on a CUDA device, `bfloat16` for products and convolutions; weights, statistics and losses stay in
     single precision, and so does everything after the search."""
 
+    fast: bool = True
+    """Whether networks of cells may run in a form that is fused for speed, on a CUDA device; results differ by rounding
+    alone. Where there is no such form, or a method cannot use it, the plain one runs."""
+
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
             raise unknown("precision", self.precision, PRECISIONS)

@@ -90,6 +90,7 @@ def search(
         repeats=repeats,
         device=str(compute.find_device()),
         precision=compute.precision,
+        fast=compute.fast,
         versions=configs.versions(),
         belief_from=str(Path(start.belief_from).resolve()) if start.belief_from else "",
         weights_from=str(Path(start.weights_from).resolve()) if start.weights_from else "",
@@ -152,6 +153,7 @@ def make_problem(config: Config, space: Space, task: Task, device: torch.device)
         data={name: moved[split] for name, split in given.items()},
         black=task.standardise(torch.zeros(task.input_shape[0], 1, 1)).to(device) if image else None,
         precision=config.precision,
+        fast=config.fast,
     )
 
 

@@ -37,6 +37,10 @@ class Supernet(nn.Module, ABC):
     needs its own (`training.calibration.recalibrate`)."""
     repeats_run: How = "batched"
     """All in one pass, or one after another (`spaces/repeats.py`)."""
+    fast: bool = True
+    """Whether a pass may take a form that is fused for speed where there is one; its gradients have no gradients."""
+    why_plain: str = "it has no other form"
+    """Why passes take the plain form on a CUDA device even so; empty where they do not."""
     repeats: int
     space: Space
     shape: TaskShape

@@ -79,7 +79,10 @@ class NasBench201(CellSpace):
     def supernet(self, shape: TaskShape, repeats: int = 1) -> ChoiceSupernet:
         factory = BatchedLayers(repeats)
         network = Network(self, shape, factory, lambda edge, c: self._open(factory, edge, c))
-        return ChoiceSupernet(self, shape, repeats, Batched(network, repeats))
+        from polyarch.spaces.nasbench201_merged import MergedNasBench201  # which is written over the network below
+
+        merged = MergedNasBench201(network, repeats) if self.network == "search" else None
+        return ChoiceSupernet(self, shape, repeats, Batched(network, repeats), merged)
 
     @override
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:

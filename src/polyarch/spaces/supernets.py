@@ -14,10 +14,12 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from polyarch import distributed
 from polyarch.architecture import Architecture
 from polyarch.data.task import TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Space, Supernet, relaxation_of
+from polyarch.spaces.branches import Merged
 from polyarch.spaces.choice import (
     ChoicePoints,
     DropPath,
@@ -119,12 +121,16 @@ class ChoiceSupernet(Supernet):
     views: frozenset[type] = frozenset({Sparse, SparsePerRepeat, Dense, PerExample, Soft})
     shares_statistics = True
 
-    def __init__(self, space: Space, shape: TaskShape, repeats: int, runner: Repeats) -> None:
-        """Takes the network over; `reset_parameters` draws its weights."""
+    def __init__(
+        self, space: Space, shape: TaskShape, repeats: int, runner: Repeats, merged: Merged | None = None
+    ) -> None:
+        """Takes the network over; `reset_parameters` draws its weights. `merged` is a faster form of the same network."""
         super().__init__()
         self.space, self.shape, self.repeats = space, shape, repeats
         self.relaxation, self.runner, self.repeats_run = relaxation_of(space), runner, runner.how
         self.network, self.known = runner.network, KnownSelections()
+        self.merged = merged
+        self.why_plain = "" if merged else f"the space {space.name!r} has no other form with these settings"
         self.buffers_of_options = ChosenBuffers(self.network, runner.points, self.relaxation.simplices, repeats)
         points = (point.name for point in runner.points.values() if isinstance(point, DropPath))
         self.drop_paths = tuple(dict.fromkeys(points))
@@ -140,7 +146,15 @@ class ChoiceSupernet(Supernet):
         left_out = {name: weight.unsqueeze(0) for name, weight in (kept or {}).items()}
         one_each = self.training and isinstance(view, Dense | SparsePerRepeat)
         with self.buffers_of_options.kept(selections) if one_each else nullcontext():
+            if self.merged is not None and not left_out and self._runs_merged(x, view):
+                return (self.merged(x, selections),)
             return self.runner.run(x, {**selections, **left_out}, self.training)
+
+    def _runs_merged(self, x: Any, view: View) -> bool:
+        """Whether a pass takes the faster form: kernels are for CUDA devices, and it normalises by the batch of one rank."""
+        on_cuda = isinstance(x, Tensor) and x.is_cuda and distributed.size() == 1
+        by_batch = self.training or getattr(self.space, "statistics", "running") == "batch"
+        return self.fast and on_cuda and by_batch and isinstance(view, Soft | Dense)
 
     def _selections(self, view: View, like: Tensor) -> Mapping[str, Selection]:
         """What a view means for every simplex; tensors lie where `like` does and have its type."""

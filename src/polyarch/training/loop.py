@@ -161,6 +161,7 @@ class Loop:
         self.device = problem.device
         self.split = stopping_split(method, problem)
         problem.supernet.draw_from([s["noise"] for s in streams])
+        problem.supernet.fast = problem.fast and not method.differentiates_twice
         self.batches = Batches(problem, method.feeds(problem))
         self._schedule = {name: torch.tensor(value, device=self.device) for name, value in method.schedule(0).items()}
         self._draws: dict[str, Any] = {}
