@@ -23,7 +23,7 @@ import torch
 
 import polyarch as pa
 from polyarch.core import Info, Method, Problem
-from polyarch.data.task import ClassificationLikelihood, Split, TaskShape
+from polyarch.data.task import Classification, Split, TaskShape
 from polyarch.distributions import uniform
 from polyarch.streams import Streams
 from polyarch.training.loop import Loop, Progress
@@ -61,7 +61,7 @@ def problem_of(space: pa.spaces.Space, repeats: int, precision: str, fast: bool)
     return Problem(
         space=space,
         supernet=supernet,
-        likelihood=ClassificationLikelihood(10),
+        likelihood=Classification(10),
         prior=replace(prior, logits=prior.logits.cuda()),
         data={"train": split(), "search": search, "select": search},
         black=torch.zeros(3, 1, 1).cuda(),

@@ -10,6 +10,7 @@ from typing import Any
 from polyarch import catalogue
 from polyarch.data.loading import source_for
 from polyarch.distributions import selection
+from polyarch.runs.options import Compute
 from polyarch.runs.run import Run
 from polyarch.settings import dotted, make, settings_of, written
 
@@ -35,7 +36,9 @@ def _arguments(run: Run) -> dict[str, str]:
     start = {"prior": repr(config.prior) if isinstance(config.prior, str) else "prior"}
     start |= {"belief_from": repr(config.belief_from)} if config.belief_from else {}
     given = {"start": f"pa.Start({', '.join(f'{name}={value}' for name, value in start.items())})"}
-    given |= {"compute": f"pa.Compute(precision={config.precision!r})"} if config.precision != "float32" else {}
+    compute = {"precision": config.precision, "fast": config.fast}
+    told = ", ".join(f"{name}={value!r}" for name, value in compute.items() if value != getattr(Compute(), name))
+    given |= {"compute": f"pa.Compute({told})"} if told else {}
     given |= {"callbacks": f"[pa.TableTruth({config.table!r}, {config.column!r})]"} if config.table else {}
     return given
 
@@ -66,6 +69,7 @@ def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[in
             for name, value, default in (
                 ("prior", config.prior, prior),
                 ("selection", config.select, usual),
+                ("fast", config.fast, True),
             )
             if value != default
         },

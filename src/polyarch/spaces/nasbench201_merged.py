@@ -45,7 +45,9 @@ class MergedNasBench201(Merged):
     def __init__(self, network: Network, repeats: int) -> None:
         """Looks up the layers; the network stays as it is."""
         self.network, self.repeats = network, repeats
-        self._cells = {k: _MergedCell(block, repeats) for k, block in enumerate(network.blocks) if isinstance(block, Cell)}
+        self._cells = {
+            k: _MergedCell(block, repeats) for k, block in enumerate(network.blocks) if isinstance(block, Cell)
+        }
         self._others = [("stem", network.stem), ("last", network.last), ("head", network.head)]
         self._others += [(f"blocks.{k}", block) for k, block in enumerate(network.blocks) if k not in self._cells]
 
