@@ -1,9 +1,9 @@
 """What a step costs on a CUDA device: fused, plain, plain without a CUDA graph, and beside them the convolutions alone.
 
-    python -m bench.steps [--cases darts,parsec-16] [--precision bfloat16] [--repeats 3] [--forms fast,plain] [--profile]
+    python -m bench.steps [--cases darts,parsec-16] [--precision bfloat16] [--repeats 3] [--forms fast,plain]
 
-Every case is a method on NAS-Bench-201 at its full size (C=16, N=5, batch 64, images of 32 pixels a side; random ones, for
-what is in them does not change the time). Prints one JSON line a case: milliseconds of a step (for SoTL of a weight
+Every case is a method on NAS-Bench-201 at its full size (C=16, N=5, batch 64, images of 32 pixels a side; random ones,
+for what is in them does not change the time). Prints one JSON line a case: milliseconds of a step (for SoTL of a weight
 update) and the most memory that it held, in every form, all in one process; and how far two forms are apart after the
 same steps. The floor is one pass forward and backward of the convolutions alone, one per node, in a CUDA graph.
 """
@@ -115,7 +115,7 @@ def profile(steps: Iterator[Info]) -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
         next(steps)
         torch.cuda.synchronize()
-    print(seen.key_averages().table(sort_by="cuda_time_total", row_limit=40, max_name_column_width=70))
+    print(seen.key_averages().table(sort_by="cuda_time_total", row_limit=45, max_name_column_width=70))
 
 
 def floor(precision: str, merged: bool = True) -> float:
@@ -163,7 +163,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--each", type=int, default=5, help="steps of a round")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--benchmark", action="store_true", help="cuDNN tries its algorithms out")
     given = parser.parse_args()
+    torch.backends.cudnn.benchmark = given.benchmark
     space = pa.spaces.NasBench201()
     print(json.dumps({"floor_ms_a_pass": floor(given.precision), "precision": given.precision}), flush=True)
     for name in given.cases.split(","):

@@ -362,8 +362,14 @@ class Method(ABC):
 def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
     """Gradients of the repeats' losses [repeats], over all ranks; repeats do not touch each other.
 
-    Zero for a parameter that no chosen operation has.
+    Zero for a parameter that no chosen operation has. They lie in memory as their parameters do, so that an optimiser
+    can go over all at once.
     """
-    found = list(torch.autograd.grad(loss.sum(), parameters, materialize_grads=True))
+    found = [
+        own if own.stride() == parameter.stride() else torch.empty_like(parameter).copy_(own)
+        for own, parameter in zip(
+            torch.autograd.grad(loss.sum(), parameters, materialize_grads=True), parameters, strict=True
+        )
+    ]
     distributed.average(found)
     return found

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from importlib.util import find_spec
 
 import pytest
@@ -34,7 +35,12 @@ def passed(supernet, x, view, asked, merged):
     """Outputs, gradients by what is asked for, and the statistics that were moved; which are then put back."""
     before = [buffer.clone() for buffer in supernet.buffers()]
     selections = selections_of(supernet.relaxation, view, x)
-    outputs = supernet.merged(x, selections) if merged else supernet.runner.run(x, selections, supernet.training)[0]
+    chosen = isinstance(view, Dense)
+    with supernet.buffers_of_options.kept(selections) if chosen and supernet.training else nullcontext():
+        if merged:
+            outputs = supernet.merged(x, selections, chosen)
+        else:
+            [outputs] = supernet.runner.run(x, selections, supernet.training)
     direction = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(2), dtype=x.dtype).to(x.device)
     found = torch.autograd.grad((outputs * direction).sum(), asked, materialize_grads=True) if asked else ()
     moved = [buffer.clone() for buffer in supernet.buffers()]
@@ -69,6 +75,7 @@ def test_single_cells_are_the_same_too():
         ours, theirs = (passed(supernet, x, view, list(supernet.parameters()), merged) for merged in (True, False))
         torch.testing.assert_close(ours[0], theirs[0], rtol=1e-10, atol=1e-10)
         assert_same(ours[1], theirs[1], rtol=1e-9, atol=1e-10)
+        assert_same(ours[2], theirs[2], rtol=1e-10, atol=1e-10)
 
 
 def test_evaluation_by_the_batch_is_the_same_and_moves_nothing():
@@ -109,7 +116,7 @@ def test_evaluation_networks_have_no_such_form():
 SIZES = [(3, 4, 5, 7), (2, 16, 8, 8), (2, 6, 1, 4), (5, 32, 6, 6)]
 
 
-def cell(size, dtype, device):
+def cell(size, kinds, dtype, device):
     """Values, convolutions, weights of a mixture with zeros among them, and gradients of nodes."""
     chance = torch.Generator().manual_seed(sum(size))
     batch, channels, *sides = size
@@ -119,14 +126,14 @@ def cell(size, dtype, device):
         return drawn.contiguous(memory_format=torch.channels_last)
 
     values, gradients = [image(channels) for _ in range(3)], {target: image(channels) for target in (1, 2, 3)}
-    convolved = [image(2 * (3 - source) * channels).mul_(2).add_(3) for source in range(3)]
-    weights = torch.randn(6, 5, generator=chance).to(device)
-    for place in ((2, 3), (4, 1), (5, 4), (1, 2)):
+    convolved = [image(kinds * (3 - source) * channels).mul_(2).add_(3) for source in range(3)]
+    weights = torch.randn(6, 3 + kinds, generator=chance).to(device)
+    for place in ((2, -2), (4, 1), (5, -1), (1, 2)):
         weights[place] = 0
     return values, convolved, weights, gradients
 
 
-def compare_kernels(size, dtype, device, tolerance):
+def compare_kernels(size, kinds, dtype, device, tolerance):
     """Every kernel against what it is in torch."""
     from polyarch.spaces import nasbench201_triton as kernels
 
@@ -135,7 +142,7 @@ def compare_kernels(size, dtype, device, tolerance):
         for mine, other in zip(ours, theirs, strict=True):
             assert (mine - other).float().norm() <= tolerance * other.float().norm() + 1e-12
 
-    values, convolved, weights, gradients = cell(size, dtype, device)
+    values, convolved, weights, gradients = cell(size, kinds, dtype, device)
     found = [plain.statistics(z.float()) for z in convolved]
     for z, expected in zip(convolved, found, strict=True):
         assert_close(kernels.statistics(z), expected)
@@ -146,8 +153,8 @@ def compare_kernels(size, dtype, device, tolerance):
         exact = [[part.float() for part in own] for own in before]
         assert_close(kernels.node(*before, weights), [own.to(dtype) for own in plain.node(*exact, weights)])
         for of_values in (True, False):
-            expected = plain.sums(gradient.float(), *exact, of_values)
-            assert_close([kernels.sums(gradient, *before, of_values)], [expected])
+            expected = plain.sums(gradient.float(), *exact, kinds, of_values)
+            assert_close([kernels.sums(gradient, *before, kinds, of_values)], [expected])
         summed[target] = expected
     for source in range(3):
         later = {target: gradients[target] for target in range(source + 1, 4)}
@@ -166,7 +173,8 @@ def test_kernels_by_the_interpreter():
     code = (
         "import torch; torch.set_num_threads(1)\n"
         "from tests.spaces.test_nasbench201_merged import SIZES, compare_kernels\n"
-        "for size in SIZES: compare_kernels(size, torch.float32, 'cpu', 1e-6)\n"
+        "for size in SIZES:\n"
+        "    for kinds in (1, 2): compare_kernels(size, kinds, torch.float32, 'cpu', 3e-6)\n"
     )
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
@@ -176,9 +184,9 @@ def test_kernels_by_the_interpreter():
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("size", [*SIZES, (64, 16, 32, 32), (64, 64, 8, 8)])
-def test_kernels_on_a_device(size, dtype):
-    compare_kernels(size, dtype, "cuda", 1e-5 if dtype == torch.float32 else 4e-3)
+@pytest.mark.parametrize(("size", "kinds"), [((3, 6, 5, 7), 1), ((64, 16, 32, 32), 2), ((64, 64, 8, 8), 1)])
+def test_kernels_on_a_device(size, kinds, dtype):
+    compare_kernels(size, kinds, dtype, "cuda", 1e-5 if dtype == torch.float32 else 4e-3)
 
 
 @pytest.mark.cuda
@@ -196,7 +204,7 @@ def test_the_whole_network_on_a_device(repeats, monkeypatch):
         single = exact.float().cuda()
         ours_logits = logits.detach().float().cuda().requires_grad_()
         asked = [ours_logits, *single.parameters()]
-        direction = passed(single, x.float().cuda(), view_of(ours_logits), asked, merged=True)
+        ours = passed(single, x.float().cuda(), view_of(ours_logits), asked, merged=True)
         for mine, other in zip(
             (direction[0], *direction[1], *direction[2]), (theirs[0], *theirs[1], *theirs[2]), strict=True
         ):

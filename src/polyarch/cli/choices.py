@@ -44,7 +44,7 @@ class SearchSettings:
     selection: str = "auto"
     """How one architecture is taken from belief: `argmax`, `95%`, `expectation`, or `auto` by the size of the data."""
     fast: bool = True
-    """Whether networks of cells run in a form that is fused for speed, on a CUDA device (results differ by rounding)."""
+    """Whether networks of cells run in a form that is fused for speed, on a CUDA device; results differ by rounding."""
 
 
 @dataclass(frozen=True)

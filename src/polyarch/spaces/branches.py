@@ -1,8 +1,8 @@
 """Networks that run in a form of their own, fused for speed: each repeat by itself, on a CUDA device all side by side.
 
 A `Merged` form gives what the network gives, with the same weights and statistics, but for rounding; it can be
-differentiated once. Repeats are branches: on a CUDA device each has a stream of its own, so that a step that is captured is
-a graph of parallel branches, which fill the device better than one network with channels in groups.
+differentiated once. Repeats are branches: on a CUDA device each has a stream of its own, so that a step that is
+captured is a graph of parallel branches, which fill the device better than one network with channels in groups.
 """
 
 from __future__ import annotations
@@ -26,18 +26,21 @@ class Merged(ABC):
     repeats: int
 
     @abstractmethod
-    def prepare(self, selections: Mapping[str, Selection], like: Tensor) -> Any:
-        """What all repeats need: weights as the form has them, with the type of `like`, and those of the mixture."""
+    def prepare(self, selections: Mapping[str, Selection], chosen: bool, like: Tensor) -> Any:
+        """What all repeats need: weights as the form has them, with the type of `like`, and those of the mixture.
+
+        `chosen` says that these are of one architecture, so that what they leave out need not run.
+        """
 
     @abstractmethod
     def run(self, prepared: Any, x: Tensor, repeat: int) -> Tensor:
         """One repeat's outputs [batch, outputs] for its inputs."""
 
-    def __call__(self, x: Tensor, selections: Mapping[str, Selection]) -> Tensor:
-        """Outputs [repeats, batch, outputs] for [repeats, batch, ...] under dense selections."""
+    def __call__(self, x: Tensor, selections: Mapping[str, Selection], chosen: bool) -> Tensor:
+        """Outputs [repeats, batch, outputs] for [repeats, batch, ...] under dense selections; see `prepare`."""
         dtype = torch.get_autocast_dtype("cuda") if x.is_cuda and torch.is_autocast_enabled("cuda") else x.dtype
         x = x.to(dtype)
-        prepared = self.prepare(selections, x)
+        prepared = self.prepare(selections, chosen, x)
         if self.repeats == 1 or not x.is_cuda:
             return torch.stack([self.run(prepared, x[repeat], repeat) for repeat in range(self.repeats)])
         here, found = torch.cuda.current_stream(), []

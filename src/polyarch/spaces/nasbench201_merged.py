@@ -4,13 +4,14 @@ Batch norm in cells of a search has neither scale nor shift, so that a node is o
 
     x_t = sum_{s < t} w_skip x_s + w_pool pool(x_s) + sum_k w_k (z_stk - mean_stk) / sqrt(var_stk + epsilon)
 
-where z_stk are convolutions of the positive part of x_s, for every node t that s leads to and both kernel sizes k. All of a
-node s are one convolution Z_s, the 1x1 kernels standing in the middle of 3x3 ones. So a node takes one convolution, one
-pass for its statistics and one for the sum, and the same backwards. A bias before batch norm does nothing but to shift the
-running mean, and is added there.
+where z_stk are convolutions of the positive part of x_s, for every node t that s leads to and both kernel sizes k. All
+of a node s are one convolution Z_s, the 1x1 kernels standing in the middle of 3x3 ones. So a node takes one
+convolution, one pass for its statistics and one for the sum, and the same backwards. Where one operation is chosen on
+every edge, Z_s has the chosen kernel alone, or zeros where none is. A bias before batch norm does nothing but to shift
+the running mean, and is added there.
 
-With g_t = dL/dx_t, a gradient of the mixture is a sum over examples and pixels, and batch norm's own is made from the same
-sums, n being the number of examples and pixels:
+With g_t = dL/dx_t, a gradient of the mixture is a sum over examples and pixels, and batch norm's own is made from the
+same sums, n being the number of examples and pixels:
 
     dL/dw_k = sum g_t z^_stk,    dL/dw_skip = sum g_t x_s,    dL/dw_pool = sum g_t pool(x_s)
     dL/dz_stk = w_k (g_t - sum g_t / n - z^_stk sum g_t z^_stk / n) / sqrt(var_stk + epsilon)
@@ -19,9 +20,10 @@ sums, n being the number of examples and pixels:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache, cached_property
+from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
-from typing import Any, final
+from typing import Any, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -33,9 +35,11 @@ from polyarch.spaces.branches import Merged, repeat_of
 from polyarch.spaces.choice import Choice, Selection
 from polyarch.spaces.layers import BatchNorm, Conv2d
 from polyarch.spaces.nasbench201 import EDGES, NODES, OPERATIONS, Cell, Network, edge_name
-from polyarch.spaces.nasbench201_plain import CONVOLUTIONS, POOL, SKIP, edge
+from polyarch.spaces.nasbench201_plain import edge
 
 SOURCES = range(NODES - 1)
+NONE, SKIP, CONVOLUTIONS, POOL = 0, 1, (2, 3), 4
+"""Options of an edge."""
 
 
 @final
@@ -45,37 +49,40 @@ class MergedNasBench201(Merged):
     def __init__(self, network: Network, repeats: int) -> None:
         """Looks up the layers; the network stays as it is."""
         self.network, self.repeats = network, repeats
-        self._cells = {
-            k: _MergedCell(block, repeats) for k, block in enumerate(network.blocks) if isinstance(block, Cell)
-        }
-        self._others = [("stem", network.stem), ("last", network.last), ("head", network.head)]
-        self._others += [(f"blocks.{k}", block) for k, block in enumerate(network.blocks) if k not in self._cells]
+        self._blocks = list(network.blocks)
+        self._cells = {k: _MergedCell(block) for k, block in enumerate(self._blocks) if isinstance(block, Cell)}
 
     @override
-    def prepare(self, selections: Mapping[str, Selection], like: Tensor) -> tuple[Any, ...]:
-        weights = [selections[edge_name(*pair)] for pair in EDGES]
-        mixture = torch.stack([row[..., 0] for row in weights if isinstance(row, Tensor)])  # [edges, options, repeats]
-        convolutions = {k: cell.packed(like) for k, cell in self._cells.items()}
-        mixture = mixture.permute(2, 0, 1).to(torch.promote_types(like.dtype, torch.float32))
-        return mixture, convolutions, {path: repeat_of(m) for path, m in self._others}
+    def prepare(self, selections: Mapping[str, Selection], chosen: bool, like: Tensor) -> tuple[Any, ...]:
+        rows = torch.stack([cast(Tensor, selections[edge_name(*pair)])[..., 0] for pair in EDGES])
+        mixture = rows.permute(2, 0, 1).to(torch.promote_types(like.dtype, torch.float32))  # [repeats, edges, options]
+        if chosen:
+            either = mixture[..., CONVOLUTIONS].sum(-1, keepdim=True)
+            mixture = torch.cat([mixture[..., : CONVOLUTIONS[0]], either, mixture[..., POOL:]], -1)
+        places = {
+            width: _all_places(width, self.repeats, like.device).of(rows if chosen else None)
+            for width in dict.fromkeys(cell.channels for cell in self._cells.values())
+        }
+        convolutions = {k: cell.packed(places[cell.channels], like.dtype) for k, cell in self._cells.items()}
+        others = {k: repeat_of(block) for k, block in enumerate(self._blocks) if k not in self._cells}
+        ends = [repeat_of(module) for module in (self.network.stem, self.network.last, self.network.head)]
+        return mixture.contiguous(), convolutions, others, ends
 
     @override
     def run(self, prepared: tuple[Any, ...], x: Tensor, repeat: int) -> Tensor:
-        mixture, convolutions, others = prepared
-        own = mixture[repeat]
-        x = others["stem"](x, repeat)
+        mixture, convolutions, others, (stem, last, head) = prepared
+        x = stem(x.contiguous(memory_format=torch.channels_last), repeat)
         positive, seen = None, []
-        for k in range(len(self.network.blocks)):
+        for k in range(len(self._blocks)):
             if k in self._cells:
-                x, positive, mean, variance = _MixedCell.apply(
-                    x, x.relu() if positive is None else positive, own, *convolutions[k][repeat]
-                )
-                seen.append((self._cells[k], mean, variance))
+                positive = x.relu() if positive is None else positive
+                x, positive, *found = _MixedCell.apply(x, positive, mixture[repeat], *convolutions[k][repeat])
+                seen.append((self._cells[k], *found))
             else:
-                x, positive = others[f"blocks.{k}"](x, repeat), None
+                x, positive = others[k](x, repeat), None
         if self.network.training:
             _move_statistics(seen, repeat)
-        answer: Tensor = others["head"](others["last"](x, repeat).mean((2, 3)), repeat)
+        answer: Tensor = head(last(x, repeat).mean((2, 3)), repeat)
         return answer
 
 
@@ -83,43 +90,41 @@ class MergedNasBench201(Merged):
 class _MergedCell:
     """The layers of a cell's convolutions, in the order of edges and kernel sizes."""
 
-    def __init__(self, cell: Cell, repeats: int) -> None:
-        options = [
-            choice.options[option]
-            for pair in EDGES
-            for choice in [cell.edges[edge_name(*pair)]]
-            if isinstance(choice, Choice)
-            for option in CONVOLUTIONS
-        ]
-        self.convolutions: list[Conv2d] = [option.conv for option in options]  # type: ignore[union-attr, misc]
-        self.norms: list[BatchNorm] = [option.norm for option in options]  # type: ignore[union-attr, misc]
-        self.repeats, self.channels = repeats, self.convolutions[0].weight.shape[1]
+    def __init__(self, cell: Cell) -> None:
+        choices = [cast(Choice, cell.edges[edge_name(*pair)]) for pair in EDGES]
+        options = [cast(nn.Sequential, choice.options[option]) for choice in choices for option in CONVOLUTIONS]
+        self.convolutions = [cast(Conv2d, option.conv) for option in options]
+        self.norms = [cast(BatchNorm, option.norm) for option in options]
+        self.channels = self.convolutions[0].weight.shape[1]
 
-    def packed(self, like: Tensor) -> list[tuple[Tensor, ...]]:
-        """For every repeat the weights of all nodes, [outputs, channels, 3, 3], with the type of `like`."""
-        weights = [conv.weight for conv in self.convolutions]
-        found = _Packed.apply(_packing(self.channels, self.repeats, like.device), like.dtype, *weights)
-        return [found[repeat * len(SOURCES) : (repeat + 1) * len(SOURCES)] for repeat in range(self.repeats)]
-
-    @cached_property
-    def order(self) -> list[int]:
-        """For the blocks of Z_0, Z_1 and Z_2 one after another, which of the convolutions each is."""
-        return [
-            2 * edge(target, source) + k for source in SOURCES for target in range(source + 1, NODES) for k in range(2)
-        ]
+    def packed(self, places: _Places, dtype: torch.dtype) -> list[tuple[Tensor, ...]]:
+        """For every repeat the weights of all nodes, [outputs, channels, 3, 3]."""
+        found = _Packed.apply(places, dtype, *(conv.weight for conv in self.convolutions))
+        count = len(SOURCES)
+        return [found[start : start + count] for start in range(0, len(found), count)]
 
 
 @torch.no_grad()
 def _move_statistics(seen: Sequence[tuple[_MergedCell, Tensor, Tensor]], repeat: int) -> None:
-    """Moves the running statistics of all cells towards those of the batch."""
-    means, variances, biases, kept = [], [], [], ([], [])
+    """Moves the running statistics of all cells towards those of the batch.
+
+    Where one kernel is chosen on an edge, both of the edge are moved; who passes such cells keeps what is not chosen.
+    """
+    means, biases, variances = [], [], []
+    kept: tuple[list[Tensor], list[Tensor]] = ([], [])
     for cell, mean, variance in seen:
-        means += mean.split(cell.channels)
-        variances += variance.split(cell.channels)
-        for k in cell.order:
-            biases.append(cell.convolutions[k].bias[repeat])  # type: ignore[index]
-            kept[0].append(cell.norms[k].running_mean[repeat])
-            kept[1].append(cell.norms[k].running_var[repeat])
+        kinds = len(mean) // (len(EDGES) * cell.channels)
+        blocks = [(target, source) for source in SOURCES for target in range(source + 1, NODES)]
+        for k, (own_mean, own_variance) in enumerate(
+            zip(mean.split(cell.channels), variance.split(cell.channels), strict=True)
+        ):
+            first = 2 * edge(*blocks[k // kinds])
+            for place in (first + k % kinds,) if kinds == 2 else (first, first + 1):
+                means.append(own_mean)
+                variances.append(own_variance)
+                biases.append(cast(Tensor, cell.convolutions[place].bias)[repeat])
+                kept[0].append(cell.norms[place].running_mean[repeat])
+                kept[1].append(cell.norms[place].running_var[repeat])
     torch._foreach_lerp_(kept[0], torch._foreach_add(means, biases), BatchNorm.momentum)
     torch._foreach_lerp_(kept[1], variances, BatchNorm.momentum)
 
@@ -129,33 +134,22 @@ def _move_statistics(seen: Sequence[tuple[_MergedCell, Tensor, Tensor]], repeat:
 
 
 @final
-class _Packing:
+@dataclass(frozen=True)
+class _Places:
     """Where the weights of a cell's convolutions stand in those of its nodes, for all repeats.
 
-    One after another, the weights of convolutions are `flat`, with a zero behind them; nodes have theirs in the order
-    [repeats, outputs, height, width, inputs].
+    One after another, the weights of convolutions are `flat`, with a zero behind them; so are those of nodes, each in
+    the order [repeats, outputs, height, width, inputs].
     """
 
-    def __init__(self, channels: int, repeats: int, device: torch.device) -> None:
-        c, places, start = channels, {}, 0
-        for pair in EDGES:
-            for k, size in enumerate((1, 3)):
-                count = repeats * c * c * size * size
-                own = torch.arange(start, start + count).view(repeats, c, c, size, size)
-                places[(*pair, k)], start = own, start + count
-        self.shapes, parts = [], []
-        for source in SOURCES:
-            blocks = []
-            for target in range(source + 1, NODES):
-                small = torch.full((repeats, c, c, 3, 3), start)  # the zero
-                small[..., 1, 1] = places[target, source, 0][..., 0, 0]
-                blocks += [small, places[target, source, 1]]
-            own = torch.cat(blocks, 1).permute(0, 1, 3, 4, 2)
-            self.shapes.append(own.shape)
-            parts.append(own.reshape(-1))
-        index = torch.cat(parts)
-        back = torch.empty(start + 1, dtype=torch.int64).index_copy(0, index, torch.arange(len(index)))
-        self.index, self.back = index.to(device), back[:-1].to(device)
+    index: Tensor
+    """Of every weight of the nodes, where it stands in `flat`."""
+    back: Tensor
+    """Of every weight in `flat`, where it stands in the nodes."""
+    kept: Tensor | None
+    """Which weights in `flat` the nodes have; None is all."""
+    shapes: tuple[torch.Size, ...]
+    """Of the nodes."""
 
     def nodes(self, merged: Tensor) -> tuple[Tensor, ...]:
         """The weights of every repeat and node, [outputs, inputs, 3, 3], of all one after another."""
@@ -164,33 +158,97 @@ class _Packing:
         return tuple(node[repeat] for repeat in range(len(each[0])) for node in each)
 
 
+@final
+class _AllPlaces:
+    """`_Places` of mixtures, and of cells with one operation on every edge."""
+
+    def __init__(self, channels: int, repeats: int, device: torch.device) -> None:
+        own, sizes = {}, (1, 3)
+        start = 0
+        for pair in EDGES:
+            for k, size in enumerate(sizes):
+                shape = (repeats, channels, channels, size, size)
+                count = torch.Size(shape).numel()
+                own[(*pair, k)] = torch.arange(start, start + count).view(shape)
+                start += count
+        nothing = torch.full((repeats, channels, channels, 3, 3), start)
+        small, large = {}, {}
+        for pair in EDGES:
+            small[pair], large[pair] = nothing.clone(), own[(*pair, 1)]
+            small[pair][..., 1, 1] = own[(*pair, 0)][..., 0, 0]
+
+        def laid_out(*by_edge: Mapping[tuple[int, int], Tensor]) -> list[Tensor]:
+            """The blocks of every node, in the order of memory."""
+            return [
+                torch.cat([part[target, s] for target in range(s + 1, NODES) for part in by_edge], 1)
+                .permute(0, 1, 3, 4, 2)
+                .contiguous()
+                for s in SOURCES
+            ]
+
+        def flat(parts: Sequence[Tensor]) -> Tensor:
+            return torch.cat([part.reshape(-1) for part in parts])
+
+        def inverse(*indices: Tensor) -> Tensor:
+            found = torch.zeros(start + 1, dtype=torch.int64)
+            for index in indices:
+                found[index] = torch.arange(len(index))
+            return found[:-1].to(device)
+
+        both = laid_out(small, large)
+        index = flat(both)
+        self.mixed = _Places(index.to(device), inverse(index), None, tuple(part.shape for part in both))
+        one = laid_out(large)
+        self._shapes = tuple(part.shape for part in one)
+        kinds = [flat(laid_out(part)) for part in (dict.fromkeys(EDGES, nothing), small, large)]
+        self._kinds, self._back = torch.stack(kinds).to(device), inverse(*kinds[1:])
+        # Repeat and edge of every weight, numbered through, and in `flat` its kernel too.
+        numbers = torch.arange(repeats).view(-1, 1, 1, 1, 1) * len(EDGES)
+        owner = {pair: (numbers + e).expand(nothing.shape) for e, pair in enumerate(EDGES)}
+        self._owner = flat(laid_out(owner)).to(device)
+        in_flat = [(numbers + EDGES.index(pair)).expand(own[(*pair, k)].shape) for pair in EDGES for k in range(2)]
+        self._owner_in_flat = flat(in_flat).to(device)
+        self._kernel = flat([torch.full_like(own[(*pair, k)], 1 + k) for pair in EDGES for k in range(2)]).to(device)
+
+    def of(self, chosen: Tensor | None) -> _Places:
+        """Of mixtures, or of the operations that were chosen [edges, options, repeats], 1 for each and 0 for others."""
+        if chosen is None:
+            return self.mixed
+        small, large = (chosen[:, option] != 0 for option in CONVOLUTIONS)
+        kernel = (small.long() + 2 * large.long()).T.reshape(-1)  # [repeats * edges]: 0 is none
+        index = self._kinds.gather(0, kernel[self._owner].unsqueeze(0)).squeeze(0)
+        return _Places(index, self._back, kernel[self._owner_in_flat] == self._kernel, self._shapes)
+
+
 @cache
-def _packing(channels: int, repeats: int, device: torch.device) -> _Packing:
+def _all_places(channels: int, repeats: int, device: torch.device) -> _AllPlaces:
     # Once for all cells as wide: a step that is being captured can make no tensors out of what the host knows.
-    return _Packing(channels, repeats, device)
+    return _AllPlaces(channels, repeats, device)
 
 
 class _Packed(torch.autograd.Function):
     """Weights of nodes from those of convolutions."""
 
     @staticmethod
-    def forward(ctx: Any, packing: _Packing, dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, places: _Places, dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:
         """See `_MergedCell.packed`."""
-        ctx.packing, ctx.shapes, ctx.dtype = packing, [weight.shape for weight in weights], weights[0].dtype
+        ctx.places, ctx.shapes, ctx.dtype = places, [weight.shape for weight in weights], weights[0].dtype
         flat = torch.cat([*(weight.reshape(-1) for weight in weights), weights[0].new_zeros(1)]).to(dtype)
-        return packing.nodes(flat.index_select(0, packing.index))
+        return places.nodes(flat.index_select(0, places.index))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Every weight's own place; what stands around 1x1 kernels is left out."""
-        sources = len(SOURCES)
+        places, sources = ctx.places, len(SOURCES)
         parts = [
             gradients[repeat * sources + source].permute(0, 2, 3, 1).reshape(-1)
             for source in SOURCES
             for repeat in range(len(gradients) // sources)
         ]
-        flat = torch.cat(parts).index_select(0, ctx.packing.back).to(ctx.dtype)
+        flat = torch.cat(parts).index_select(0, places.back).to(ctx.dtype)
+        if places.kept is not None:
+            flat = flat.where(places.kept, 0)
         found = flat.split([shape.numel() for shape in ctx.shapes])
         return None, None, *(part.view(shape) for part, shape in zip(found, ctx.shapes, strict=True))
 
@@ -245,7 +303,9 @@ class _MixedCell(torch.autograd.Function):
         for source in reversed(SOURCES):
             target = source + 1
             before = (part[:target] for part in (values, convolved, means, factors))
-            summed[target] = operations.sums(gradients[target], *before, of_mixture)
+            summed[target] = operations.sums(
+                gradients[target], *before, nasbench201_plain.kinds_of(mixture), of_mixture
+            )
             by_convolved = operations.convolved_gradient(
                 source, convolved[source], means[source], factors[source], gradients, summed, mixture
             )
@@ -266,7 +326,10 @@ def _mixture_gradient(summed: Mapping[int, Tensor]) -> Tensor:
 
 @cache
 def _rows_of_options(device: torch.device) -> Tensor:
-    """Of every edge and option, which of the sums of all nodes it is; the last, behind them, where it is nothing."""
+    """Of every edge and option, which of the sums of all nodes it is; the last, behind them, where it is nothing.
+
+    Of mixtures alone: what is chosen has no gradient.
+    """
     first, found = 0, torch.full((len(EDGES), len(OPERATIONS)), -1)
     for target in range(1, NODES):
         for source in range(target):

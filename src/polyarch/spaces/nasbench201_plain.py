@@ -1,7 +1,8 @@
 """The operations of `nasbench201_merged` written out in torch, for any device and precision; kernels must equal them.
 
-Images are [batch, channels, h, w]. Convolutions Z_s of a node s have a block of C channels for every edge that leaves it
-and both kernel sizes: block 2 (t - s - 1) for the 1x1 convolution of the edge to node t, and the next for its 3x3 one.
+Images are [batch, channels, h, w]. Weights of a mixture are [edges, options]: those of nothing, of a skip, of one or more
+kinds of convolutions, and of pooling. Convolutions Z_s of a node s have a block of C channels for every edge that leaves
+it and every kind: with K kinds, block K (t - s - 1) + k is of kind k on the edge to node t.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-SKIP, CONVOLUTIONS, POOL = 1, (2, 3), 4
-"""Options of an edge; option 0 is nothing."""
+SKIP, FIRST, POOL = 1, 2, -1
+"""Columns of weights; `FIRST` is of the first kind of convolutions."""
 EPSILON = 1e-5
 
 
@@ -22,9 +23,14 @@ def edge(target: int, source: int) -> int:
     return target * (target - 1) // 2 + source
 
 
-def block(convolved: Tensor, channels: int, target: int, source: int, k: int) -> Tensor:
+def kinds_of(weights: Tensor) -> int:
+    """How many kinds of convolutions there are."""
+    return weights.shape[1] - 3
+
+
+def block(convolved: Tensor, channels: int, kinds: int, target: int, source: int, k: int) -> Tensor:
     """What one convolution of an edge made."""
-    first = (2 * (target - source - 1) + k) * channels
+    first = (kinds * (target - source - 1) + k) * channels
     return convolved[:, first : first + channels]
 
 
@@ -56,8 +62,9 @@ def node(
     for source, value in enumerate(values):
         own = weights[edge(target, source)]
         found = found + own[SKIP] * value + own[POOL] * pooled(value)
-        for k, option in enumerate(CONVOLUTIONS):
-            found = found + own[option] * _normalised(convolved, means, factors, channels, target, source, k)
+        for k in range(kinds := kinds_of(weights)):
+            z = _normalised(convolved, means, factors, channels, kinds, target, source, k)
+            found = found + own[FIRST + k] * z
     return found, found.relu()
 
 
@@ -67,6 +74,7 @@ def sums(
     convolved: Sequence[Tensor],
     means: Sequence[Tensor],
     factors: Sequence[Tensor],
+    kinds: int,
     of_values: bool,
 ) -> Tensor:
     """Sums over examples and pixels [rows, channels] that the gradients of a node are made from.
@@ -77,7 +85,8 @@ def sums(
     target, channels = len(values), values[0].shape[1]
     rows = [gradient]
     for source in range(target):
-        rows += [gradient * _normalised(convolved, means, factors, channels, target, source, k) for k in range(2)]
+        for k in range(kinds):
+            rows.append(gradient * _normalised(convolved, means, factors, channels, kinds, target, source, k))
     if of_values:
         rows += [gradient * part for value in values for part in (value, pooled(value))]
     return torch.stack([row.sum((0, 2, 3)) for row in rows])
@@ -93,14 +102,15 @@ def convolved_gradient(
     weights: Tensor,
 ) -> Tensor:
     """The gradient of Z_s, through batch norm: w factor (g - mean of g - z^ mean of g z^)."""
-    parts = []
+    parts, kinds = [], kinds_of(weights)
     for target, gradient in sorted(gradients.items()):
         channels, count = gradient.shape[1], gradient.numel() // gradient.shape[1]
-        for k, option in enumerate(CONVOLUTIONS):
-            own = [block(part, channels, target, source, k) for part in (convolved, mean[None], factor[None])]
+        for k in range(kinds):
+            own = [block(part, channels, kinds, target, source, k) for part in (convolved, mean[None], factor[None])]
             z, m, f = own[0], *(part.view(1, -1, 1, 1) for part in own[1:])
-            mean_g, mean_gz = (row.view(1, -1, 1, 1) / count for row in summed[target][[0, 1 + 2 * source + k]])
-            parts.append(weights[edge(target, source), option] * f * (gradient - mean_g - (z - m) * f * mean_gz))
+            mean_g, mean_gz = (row.view(1, -1, 1, 1) / count for row in summed[target][[0, 1 + kinds * source + k]])
+            weight = weights[edge(target, source), FIRST + k]
+            parts.append(weight * f * (gradient - mean_g - (z - m) * f * mean_gz))
     return torch.cat(parts, 1)
 
 
@@ -133,10 +143,11 @@ def _normalised(
     means: Sequence[Tensor],
     factors: Sequence[Tensor],
     channels: int,
+    kinds: int,
     target: int,
     source: int,
     k: int,
 ) -> Tensor:
     own = (part[source] for part in (convolved, [m[None] for m in means], [f[None] for f in factors]))
-    z, m, f = (block(part, channels, target, source, k) for part in own)
+    z, m, f = (block(part, channels, kinds, target, source, k) for part in own)
     return (z - m.view(1, -1, 1, 1)) * f.view(1, -1, 1, 1)

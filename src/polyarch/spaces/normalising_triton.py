@@ -28,7 +28,7 @@ EXAMPLES = 64
 
 
 @triton.jit
-def _normalise(  # type: ignore[no-untyped-def]
+def _normalise(
     out,
     x,
     scale,
@@ -56,7 +56,7 @@ def _normalise(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _sums(  # type: ignore[no-untyped-def]
+def _sums(
     by_scale,
     by_shift,
     upstream,
@@ -90,7 +90,7 @@ def _sums(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _means(  # type: ignore[no-untyped-def]
+def _means(
     mean_g,
     mean_gx,
     scale,
@@ -117,7 +117,7 @@ def _means(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _input_gradient(  # type: ignore[no-untyped-def]
+def _input_gradient(
     found,
     upstream,
     x,

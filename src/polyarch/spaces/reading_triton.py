@@ -17,7 +17,7 @@ PART = 2048
 
 
 @triton.jit
-def _row(out, values, weights, size, row, ROWS: tl.constexpr, PART: tl.constexpr):  # type: ignore[no-untyped-def]
+def _row(out, values, weights, size, row, ROWS: tl.constexpr, PART: tl.constexpr):
     example = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * PART + tl.arange(0, PART)
     place = example * size + at
@@ -30,7 +30,7 @@ def _row(out, values, weights, size, row, ROWS: tl.constexpr, PART: tl.constexpr
 
 
 @triton.jit
-def _value_gradient(  # type: ignore[no-untyped-def]
+def _value_gradient(
     own,
     found,
     upstream,
@@ -58,7 +58,7 @@ def _value_gradient(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _weight_gradient(found, own, values, weights, size, row, ROWS: tl.constexpr, PART: tl.constexpr):  # type: ignore[no-untyped-def]
+def _weight_gradient(found, own, values, weights, size, row, ROWS: tl.constexpr, PART: tl.constexpr):
     example, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     at = part * PART + tl.arange(0, PART)
     place = example * size + at

@@ -124,7 +124,7 @@ class ChoiceSupernet(Supernet):
     def __init__(
         self, space: Space, shape: TaskShape, repeats: int, runner: Repeats, merged: Merged | None = None
     ) -> None:
-        """Takes the network over; `reset_parameters` draws its weights. `merged` is a faster form of the same network."""
+        """Takes the network over; `reset_parameters` draws its weights. `merged` is a faster form of the network."""
         super().__init__()
         self.space, self.shape, self.repeats = space, shape, repeats
         self.relaxation, self.runner, self.repeats_run = relaxation_of(space), runner, runner.how
@@ -147,11 +147,11 @@ class ChoiceSupernet(Supernet):
         one_each = self.training and isinstance(view, Dense | SparsePerRepeat)
         with self.buffers_of_options.kept(selections) if one_each else nullcontext():
             if self.merged is not None and not left_out and self._runs_merged(x, view):
-                return (self.merged(x, selections),)
+                return (self.merged(x, selections, isinstance(view, Dense)),)
             return self.runner.run(x, {**selections, **left_out}, self.training)
 
     def _runs_merged(self, x: Any, view: View) -> bool:
-        """Whether a pass takes the faster form: kernels are for CUDA devices, and it normalises by the batch of one rank."""
+        """Whether a pass takes the faster form, which is for CUDA devices and normalises by the batch of one rank."""
         on_cuda = isinstance(x, Tensor) and x.is_cuda and distributed.size() == 1
         by_batch = self.training or getattr(self.space, "statistics", "running") == "batch"
         return self.fast and on_cuda and by_batch and isinstance(view, Soft | Dense)
