@@ -35,7 +35,7 @@ from polyarch.spaces.branches import Merged, repeat_of
 from polyarch.spaces.choice import Choice, Selection
 from polyarch.spaces.layers import BatchNorm, Conv2d
 from polyarch.spaces.nasbench201 import EDGES, NODES, OPERATIONS, Cell, Network, edge_name
-from polyarch.spaces.nasbench201_plain import edge
+from polyarch.spaces.nasbench201_plain import edge, kinds_of
 
 SOURCES = range(NODES - 1)
 NONE, SKIP, CONVOLUTIONS, POOL = 0, 1, (2, 3), 4
@@ -49,7 +49,8 @@ class MergedNasBench201(Merged):
     def __init__(self, network: Network, repeats: int) -> None:
         """Looks up the layers; the network stays as it is."""
         self.network, self.repeats = network, repeats
-        self._blocks = list(network.blocks)
+        self._blocks: list[nn.Module] = list(network.blocks)
+        self._ends: tuple[nn.Module, ...] = (network.stem, network.last, network.head)
         self._cells = {k: _MergedCell(block) for k, block in enumerate(self._blocks) if isinstance(block, Cell)}
 
     @override
@@ -65,7 +66,7 @@ class MergedNasBench201(Merged):
         }
         convolutions = {k: cell.packed(places[cell.channels], like.dtype) for k, cell in self._cells.items()}
         others = {k: repeat_of(block) for k, block in enumerate(self._blocks) if k not in self._cells}
-        ends = [repeat_of(module) for module in (self.network.stem, self.network.last, self.network.head)]
+        ends = [repeat_of(module) for module in self._ends]
         return mixture.contiguous(), convolutions, others, ends
 
     @override
@@ -303,9 +304,7 @@ class _MixedCell(torch.autograd.Function):
         for source in reversed(SOURCES):
             target = source + 1
             before = (part[:target] for part in (values, convolved, means, factors))
-            summed[target] = operations.sums(
-                gradients[target], *before, nasbench201_plain.kinds_of(mixture), of_mixture
-            )
+            summed[target] = operations.sums(gradients[target], *before, kinds_of(mixture), of_mixture)
             by_convolved = operations.convolved_gradient(
                 source, convolved[source], means[source], factors[source], gradients, summed, mixture
             )

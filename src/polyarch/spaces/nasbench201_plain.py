@@ -1,8 +1,8 @@
 """The operations of `nasbench201_merged` written out in torch, for any device and precision; kernels must equal them.
 
-Images are [batch, channels, h, w]. Weights of a mixture are [edges, options]: those of nothing, of a skip, of one or more
-kinds of convolutions, and of pooling. Convolutions Z_s of a node s have a block of C channels for every edge that leaves
-it and every kind: with K kinds, block K (t - s - 1) + k is of kind k on the edge to node t.
+Images are [batch, channels, h, w]. Weights of a mixture are [edges, options]: those of nothing, of a skip, of one or
+more kinds of convolutions, and of pooling. Convolutions Z_s of a node s have a block of C channels for every edge that
+leaves it and every kind: with K kinds, block K (t - s - 1) + k is of kind k on the edge to node t.
 """
 
 from __future__ import annotations
@@ -83,10 +83,12 @@ def sums(
     then, where they are asked for, for every source of g times its value and times its pooled value.
     """
     target, channels = len(values), values[0].shape[1]
-    rows = [gradient]
-    for source in range(target):
-        for k in range(kinds):
-            rows.append(gradient * _normalised(convolved, means, factors, channels, kinds, target, source, k))
+    made = [
+        _normalised(convolved, means, factors, channels, kinds, target, source, k)
+        for source in range(target)
+        for k in range(kinds)
+    ]
+    rows = [gradient, *(gradient * z for z in made)]
     if of_values:
         rows += [gradient * part for value in values for part in (value, pooled(value))]
     return torch.stack([row.sum((0, 2, 3)) for row in rows])

@@ -157,7 +157,7 @@ def _tile_sums(
     T: tl.constexpr, KINDS: tl.constexpr, OF_VALUES: tl.constexpr,
     C: tl.constexpr, CHANNELS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    start, pixel, c, left, there = _tile(pixels, C, CHANNELS, TILE)
+    start, pixel, c, _, there = _tile(pixels, C, CHANNELS, TILE)
     begin = start.to(tl.int64) * C
     place = pixel[:, None] * C + c[None, :]
     rows: tl.constexpr = 1 + KINDS * T + 2 * T * OF_VALUES
@@ -265,7 +265,7 @@ def sums(
 ) -> Tensor:
     """See `nasbench201_plain.sums`."""
     target, channels = len(values), gradient.shape[1]
-    grid, sizes, blocks = _tiled(gradient)
+    _, sizes, blocks = _tiled(gradient)
     tile = _tile_of(sizes[0], blocks["CHANNELS"])
     count, rows = triton.cdiv(sizes[0], tile), 1 + kinds * target + 2 * target * of_values
     tiles, found = _single(gradient, count, rows * channels), _single(gradient, rows, channels)
