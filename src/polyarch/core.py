@@ -365,11 +365,17 @@ def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
     Zero for a parameter that no chosen operation has. They lie in memory as their parameters do, so that an optimiser
     can go over all at once.
     """
-    found = [
-        own if own.stride() == parameter.stride() else torch.empty_like(parameter).copy_(own)
-        for own, parameter in zip(
-            torch.autograd.grad(loss.sum(), parameters, materialize_grads=True), parameters, strict=True
-        )
-    ]
+    made = torch.autograd.grad(loss.sum(), parameters, allow_unused=True)
+    lacking = [parameter for parameter, own in zip(parameters, made, strict=True) if own is None]
+    # One zero for all: hundreds of small tensors would be as many kernels.
+    zeros = iter(loss.new_zeros(sum(p.numel() for p in lacking)).split([p.numel() for p in lacking]))
+    found = []
+    for parameter, own in zip(parameters, made, strict=True):
+        if own is None:
+            found.append(next(zeros).view(parameter.shape).to(parameter.dtype))
+        elif own.stride() == parameter.stride():
+            found.append(own)
+        else:
+            found.append(torch.empty_like(parameter).copy_(own))
     distributed.average(found)
     return found

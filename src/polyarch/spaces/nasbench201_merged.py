@@ -58,8 +58,9 @@ class MergedNasBench201(Merged):
         rows = torch.stack([cast(Tensor, selections[edge_name(*pair)])[..., 0] for pair in EDGES])
         mixture = rows.permute(2, 0, 1).to(torch.promote_types(like.dtype, torch.float32))  # [repeats, edges, options]
         if chosen:
-            either = mixture[..., CONVOLUTIONS].sum(-1, keepdim=True)
-            mixture = torch.cat([mixture[..., : CONVOLUTIONS[0]], either, mixture[..., POOL:]], -1)
+            small, large = (mixture[..., option] for option in CONVOLUTIONS)
+            columns = (mixture[..., NONE], mixture[..., SKIP], small + large, mixture[..., POOL])
+            mixture = torch.stack(columns, -1)
         places = {
             width: _all_places(width, self.repeats, like.device).of(rows if chosen else None)
             for width in dict.fromkeys(cell.channels for cell in self._cells.values())

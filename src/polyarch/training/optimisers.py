@@ -199,7 +199,6 @@ def adam(
 @torch.no_grad()
 def clip(gradients: list[Tensor], most: float) -> None:
     """Scales each repeat's gradients, in place, down to the norm `most` over all of them."""
-    squares = torch.stack([g.flatten(1).square().sum(1) if g.dim() > 1 else g.square() for g in gradients])
-    scale = (most / (squares.sum(0).sqrt() + 1e-6)).clamp_max(1)
-    for gradient in gradients:
-        gradient.mul_(scale.view(-1, *[1] * (gradient.dim() - 1)))
+    for own in zip(*(gradient.unbind() for gradient in gradients), strict=True):
+        norm = torch.stack(torch._foreach_norm(own)).norm()
+        torch._foreach_mul_(own, (most / (norm + 1e-6)).clamp_max(1))
