@@ -47,24 +47,24 @@ FORMS = {"fast": (True, True), "plain": (False, True), "eager": (False, False)}
 """Whether it is fused, and whether it is captured."""
 
 
-def problem_of(space: pa.spaces.Space, repeats: int, precision: str, fast: bool) -> Problem:
+def problem_of(space: pa.spaces.Space, repeats: int, precision: str, fast: bool, device: str = "cuda") -> Problem:
     """Random images on the device."""
     chance = torch.Generator().manual_seed(0)
 
     def split() -> Split:
         images = torch.randn(EXAMPLES, 3, 32, 32, generator=chance)
-        return Split(images.cuda(), torch.randint(10, (EXAMPLES,), generator=chance).cuda())
+        return Split(images.to(device), torch.randint(10, (EXAMPLES,), generator=chance).to(device))
 
-    with torch.device("cuda"):
+    with torch.device(device):
         supernet = space.supernet(TaskShape((3, 32, 32), 10), repeats)
     prior, search = uniform(space.decisions), split()
     return Problem(
         space=space,
         supernet=supernet,
         likelihood=Classification(10),
-        prior=replace(prior, logits=prior.logits.cuda()),
+        prior=replace(prior, logits=prior.logits.to(device)),
         data={"train": split(), "search": search, "select": search},
-        black=torch.zeros(3, 1, 1).cuda(),
+        black=torch.zeros(3, 1, 1).to(device),
         precision=precision,
         fast=fast,
     )

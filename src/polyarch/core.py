@@ -42,7 +42,7 @@ class Problem:
     in single precision."""
 
     fast: bool = True
-    """Whether networks may run in a form that is fused for speed (`Supernet.fast`)."""
+    """Whether networks may run in a form that is fused for speed (`Supernet.allow_fast`)."""
 
     def computing(self) -> AbstractContextManager[Any]:
         """In which steps are made and evaluated, so that they have the precision asked for."""

@@ -11,7 +11,9 @@ import torch
 
 from polyarch.data.task import TaskShape
 from polyarch.spaces import nasbench201_plain as plain
+from polyarch.spaces.darts import Darts
 from polyarch.spaces.nasbench201 import NasBench201
+from polyarch.spaces.sub_spaces import Restricted
 from polyarch.spaces.supernets import selections_of
 from polyarch.spaces.views import Dense, Soft
 from polyarch.testing.spaces import make_supernet
@@ -107,8 +109,14 @@ def test_the_gradient_of_belief_alone_makes_none_of_weights(monkeypatch):
 
 def test_evaluation_networks_have_no_such_form():
     assert supernet_of(1, network="evaluation").merged is None
-    assert "no other form" in supernet_of(1, network="evaluation").why_plain
-    assert supernet_of(1).why_plain == ""
+    assert "scale and a shift" in supernet_of(1, network="evaluation").allow_fast(True)
+    assert supernet_of(1).allow_fast(True) == ""
+    assert "'darts' has no" in make_supernet(Darts(channels=2, layers=2), SHAPE, (0,)).allow_fast(True)
+
+
+def test_what_leaves_options_out_runs_them_not():
+    space = Restricted(NasBench201(channels=4, cells=1), {"1<-0": ("skip_connect", "nor_conv_3x3")})
+    assert make_supernet(space, SHAPE, (0,)).supernet.merged is None
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------

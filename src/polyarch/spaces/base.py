@@ -37,10 +37,6 @@ class Supernet(nn.Module, ABC):
     needs its own (`training.calibration.recalibrate`)."""
     repeats_run: How = "batched"
     """All in one pass, or one after another (`spaces/repeats.py`)."""
-    fast: bool = True
-    """Whether a pass may take a form that is fused for speed where there is one; its gradients have no gradients."""
-    why_plain: str = "it has no other form"
-    """Why passes take the plain form on a CUDA device even so; empty where they do not."""
     repeats: int
     space: Space
     shape: TaskShape
@@ -79,6 +75,15 @@ class Supernet(nn.Module, ABC):
 
         By default everything runs, which only takes longer: what has weight 0 adds nothing.
         """
+
+    def allow_fast(self, allowed: bool) -> str:
+        """Lets passes on a CUDA device take a form that is fused for speed, whose gradients have no gradients, or not.
+
+        Returns:
+            Why they take the plain form even where another is allowed; nothing where they do not, or where none is
+            expected.
+        """
+        return ""
 
     def draw_from(self, generators: Sequence[torch.Generator]) -> None:
         """Says where modules that draw by themselves while training, such as dropout, draw from; most have none.

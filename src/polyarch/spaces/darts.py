@@ -141,7 +141,8 @@ class Darts(CellSpace):
     def supernet(self, shape: TaskShape, repeats: int = 1) -> ChoiceSupernet:
         style = self._style(BatchedLayers(repeats))
         network = Network(self, shape, style, lambda spot: self._open(style, spot))
-        return ChoiceSupernet(self, shape, repeats, Batched(network, repeats))
+        why_plain = f"the space {self.name!r} has no form that is fused for speed yet"
+        return ChoiceSupernet(self, shape, repeats, Batched(network, repeats), why_plain=why_plain)
 
     @override
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:

@@ -116,7 +116,8 @@ class NasBench1Shot1(CellSpace):
     @override
     def supernet(self, shape: TaskShape, repeats: int = 1) -> ChoiceSupernet:
         network = Network(self, shape, self._undecided(BatchedLayers(repeats)))
-        return ChoiceSupernet(self, shape, repeats, Batched(network, repeats))
+        why_plain = f"the space {self.name!r} has no form that is fused for speed yet"
+        return ChoiceSupernet(self, shape, repeats, Batched(network, repeats), why_plain=why_plain)
 
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
         """A member of the one-shot network, on its own; the benchmark's network is another (see the class)."""

@@ -77,12 +77,13 @@ class NasBench201(CellSpace):
 
     @override
     def supernet(self, shape: TaskShape, repeats: int = 1) -> ChoiceSupernet:
+        from polyarch.spaces.nasbench201_merged import MergedNasBench201  # which is about the network below
+
         factory = BatchedLayers(repeats)
         network = Network(self, shape, factory, lambda edge, c: self._open(factory, edge, c))
-        from polyarch.spaces.nasbench201_merged import MergedNasBench201  # which is written over the network below
-
         merged = MergedNasBench201(network, repeats) if self.network == "search" else None
-        return ChoiceSupernet(self, shape, repeats, Batched(network, repeats), merged)
+        why_plain = "" if merged else "batch norm of network=evaluation has a scale and a shift"
+        return ChoiceSupernet(self, shape, repeats, Batched(network, repeats), merged, why_plain)
 
     @override
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:

@@ -62,7 +62,7 @@ class Batched(Repeats):
 
     @override
     def run(self, x: Any, selections: Mapping[str, Selection], training: bool) -> tuple[Tensor, ...]:
-        folded = tree_map(lambda part: part.transpose(0, 1).flatten(1, 2), x)
+        folded = tree_map(lambda part: laid_out(part.transpose(0, 1).flatten(1, 2)), x)
         with selecting(self.points, selections):
             found = _called(self.network, folded)
         return tuple(y.unflatten(1, (self._repeats, -1)).transpose(0, 1) for y in _several(found))
@@ -124,6 +124,12 @@ class InTurn(Repeats):
     def draw_from(self, generators: Sequence[torch.Generator]) -> None:
         """On a CUDA device, dropout draws from that device's own chance instead."""
         self._generators = generators
+
+
+def laid_out(x: Tensor) -> Tensor:
+    """Images on a CPU with channels last in memory: its convolutions, and what follows them, are quicker so."""
+    is_image = x.dim() == 4 and x.device.type == "cpu"
+    return x.contiguous(memory_format=torch.channels_last) if is_image else x
 
 
 def _called(network: Callable[..., Any], x: Any) -> Any:

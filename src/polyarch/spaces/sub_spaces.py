@@ -352,6 +352,10 @@ class RestrictedSupernet(Supernet):
         self.supernet.draw_from(generators)
 
     @override
+    def allow_fast(self, allowed: bool) -> str:
+        return self.supernet.allow_fast(allowed)
+
+    @override
     def reset_parameters(self, generators: Sequence[torch.Generator]) -> None:
         self.supernet.reset_parameters(generators)
 

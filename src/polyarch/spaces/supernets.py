@@ -122,15 +122,23 @@ class ChoiceSupernet(Supernet):
     shares_statistics = True
 
     def __init__(
-        self, space: Space, shape: TaskShape, repeats: int, runner: Repeats, merged: Merged | None = None
+        self,
+        space: Space,
+        shape: TaskShape,
+        repeats: int,
+        runner: Repeats,
+        merged: Merged | None = None,
+        why_plain: str = "",
     ) -> None:
-        """Takes the network over; `reset_parameters` draws its weights. `merged` is a faster form of the network."""
+        """Takes the network over; `reset_parameters` draws its weights.
+
+        `merged` is a faster form of the network; where one would be expected and there is none, `why_plain` says why.
+        """
         super().__init__()
         self.space, self.shape, self.repeats = space, shape, repeats
         self.relaxation, self.runner, self.repeats_run = relaxation_of(space), runner, runner.how
         self.network, self.known = runner.network, KnownSelections()
-        self.merged = merged
-        self.why_plain = "" if merged else f"the space {space.name!r} has no other form with these settings"
+        self.merged, self._why_plain, self._fast = merged, why_plain, True
         self.buffers_of_options = ChosenBuffers(self.network, runner.points, self.relaxation.simplices, repeats)
         points = (point.name for point in runner.points.values() if isinstance(point, DropPath))
         self.drop_paths = tuple(dict.fromkeys(points))
@@ -154,7 +162,14 @@ class ChoiceSupernet(Supernet):
         """Whether a pass takes the faster form, which is for CUDA devices and normalises by the batch of one rank."""
         on_cuda = isinstance(x, Tensor) and x.is_cuda and distributed.size() == 1
         by_batch = self.training or getattr(self.space, "statistics", "running") == "batch"
-        return self.fast and on_cuda and by_batch and isinstance(view, Soft | Dense)
+        return self._fast and on_cuda and by_batch and isinstance(view, Soft | Dense)
+
+    @override
+    def allow_fast(self, allowed: bool) -> str:
+        self._fast = allowed
+        if self.merged is not None and distributed.size() > 1:
+            return "on several ranks batch norm goes by the global batch"
+        return self._why_plain
 
     def _selections(self, view: View, like: Tensor) -> Mapping[str, Selection]:
         """What a view means for every simplex; tensors lie where `like` does and have its type."""
@@ -177,6 +192,8 @@ class ChoiceSupernet(Supernet):
     @override
     def keep_running(self, options: Mapping[str, Collection[int]]) -> None:
         keep_running(self.runner.points, options)
+        if self.merged is not None:  # it would run all
+            self.merged, self._why_plain = None, "some options are left out of the space"
 
     @override
     def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:

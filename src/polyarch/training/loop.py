@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,8 @@ from polyarch.errors import PolyarchError
 from polyarch.streams import Streams
 from polyarch.training.capture import CapturedStep, captured_form
 from polyarch.trees import leaves, tree_map
+
+logger = logging.getLogger("polyarch")
 
 
 @dataclass
@@ -161,7 +164,7 @@ class Loop:
         self.device = problem.device
         self.split = stopping_split(method, problem)
         problem.supernet.draw_from([s["noise"] for s in streams])
-        problem.supernet.fast = problem.fast and not method.differentiates_twice
+        self._choose_form()
         self.batches = Batches(problem, method.feeds(problem))
         self._schedule = {name: torch.tensor(value, device=self.device) for name, value in method.schedule(0).items()}
         self._draws: dict[str, Any] = {}
@@ -176,6 +179,14 @@ class Loop:
             progress.best = [-math.inf] * problem.repeats
             progress.best_epoch = [0] * problem.repeats
             progress.stopped_epoch = [0] * problem.repeats
+
+    def _choose_form(self) -> None:
+        """Lets networks run in a form that is fused for speed; where they cannot, says why."""
+        twice = self.method.differentiates_twice
+        why = self.problem.supernet.allow_fast(self.problem.fast and not twice)
+        why = f"{self.method.name} differentiates gradients again" if twice and not why else why
+        if why and self.problem.fast and self.device.type == "cuda" and distributed.rank() == 0:
+            logger.warning("steps are made in the plain form: %s", why)
 
     def epoch(self) -> dict[str, Any] | None:
         """One epoch; returns what there is to tell when it was one after which to evaluate, else None."""
