@@ -54,7 +54,7 @@ def problem_of(space: pa.spaces.NasBench201, task: Task, device: torch.device, s
     data = {"train": train, "search": search, "select": search}
     prior = uniform(space.decisions)
     on_device = replace(prior, logits=prior.logits.to(device))
-    return Problem(space, supernet, task.likelihood, on_device, data, fast=False)  # gradients of gradients
+    return Problem(space, supernet, task.likelihood, on_device, data)
 
 
 def compared(problem: Problem, method: pa.methods.Darts, state: State, loop: Loop) -> Row:

@@ -286,11 +286,6 @@ class Method(ABC):
     def __post_init__(self) -> None:
         settle(self)
 
-    @property
-    def differentiates_twice(self) -> bool:
-        """Whether a step or an evaluation differentiates gradients again, which not every form of a network allows."""
-        return False
-
     def check(self, space: Space) -> None:
         """Raises when the method does not work on such a space, and says why."""
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from contextlib import nullcontext
+from functools import partial
 from importlib.util import find_spec
 
 import pytest
@@ -105,6 +106,22 @@ def test_the_gradient_of_belief_alone_makes_none_of_weights(monkeypatch):
     asked_for.clear()
     passed(supernet, x, view_of(logits), [logits, *supernet.parameters()], merged=True)
     assert asked_for == [True] * 3 * 6
+
+
+def test_gradients_can_be_differentiated_again():
+    supernet, x = supernet_of(1).train(), inputs(1)
+    logits = torch.randn(1, 6, 5, generator=torch.Generator().manual_seed(6), dtype=torch.float64, requires_grad=True)
+    found = []
+    for merged in (True, False):
+        selections = selections_of(supernet.relaxation, view_of(logits), x)
+        run = partial(supernet.merged, chosen=False) if merged else partial(supernet.runner.run, training=True)
+        outputs = run(x, selections)
+        loss = (outputs if merged else outputs[0]).square().sum()
+        weights = [p for name, p in supernet.named_parameters() if "edges" not in name or "bias" not in name]
+        slopes = torch.autograd.grad(loss, [logits, *weights], create_graph=True)
+        twice = torch.autograd.grad(sum(slope.square().sum() for slope in slopes), [logits, *weights])
+        found.append([*slopes, *twice])
+    assert_same(*found, rtol=1e-8, atol=1e-8)
 
 
 def test_evaluation_networks_have_no_such_form():

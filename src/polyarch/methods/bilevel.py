@@ -161,11 +161,6 @@ class Bilevel(Method, ABC):
         """What `move_belief` keeps from step to step; Adam's moments by default."""
         return adam_buffers(belief=movable)
 
-    @property
-    def differentiates_twice(self) -> bool:
-        """The exact products and the Hessian do."""
-        return self.objective.order == "exact" or self.curvature
-
     # -- what a method must have ---------------------------------------------------------------------------------------
 
     def check(self, space: Space) -> None:

@@ -77,7 +77,7 @@ class Supernet(nn.Module, ABC):
         """
 
     def allow_fast(self, allowed: bool) -> str:
-        """Lets passes on a CUDA device take a form that is fused for speed, whose gradients have no gradients, or not.
+        """Lets passes on a CUDA device take a form that is fused for speed, or not.
 
         Returns:
             Why they take the plain form even where another is allowed; nothing where they do not, or where none is

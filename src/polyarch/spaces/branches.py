@@ -1,8 +1,8 @@
 """Networks that run in a form of their own, fused for speed: each repeat by itself, on a CUDA device all side by side.
 
-A `Merged` form gives what the network gives, with the same weights and statistics, but for rounding; it can be
-differentiated once. Repeats are branches: on a CUDA device each has a stream of its own, so that a step that is
-captured is a graph of parallel branches, which fill the device better than one network with channels in groups.
+A `Merged` form gives what the network gives, with the same weights and statistics, but for rounding. Repeats are
+branches: on a CUDA device each has a stream of its own, so that a step that is captured is a graph of parallel
+branches, which fill the device better than one network with channels in groups.
 """
 
 from __future__ import annotations

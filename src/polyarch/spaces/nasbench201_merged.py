@@ -27,7 +27,6 @@ from typing import Any, cast, final
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
 from polyarch.spaces import nasbench201_plain
@@ -239,7 +238,6 @@ class _Packed(torch.autograd.Function):
         return places.nodes(flat.index_select(0, places.index))
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Every weight's own place; what stands around 1x1 kernels is left out."""
         places, sources = ctx.places, len(SOURCES)
@@ -267,7 +265,7 @@ class _MixedCell(torch.autograd.Function):
         ctx: Any, x: Tensor, positive: Tensor, mixture: Tensor, *weights: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The last node, its positive part, and the mean and variance of all that was convolved."""
-        operations = operations_of(x)
+        operations, given = operations_of(x), x
         x, positive = (part.contiguous(memory_format=torch.channels_last) for part in (x, positive))
         values, positives = [x], [positive]
         convolved, means, factors, variances = [], [], [], []
@@ -280,7 +278,7 @@ class _MixedCell(torch.autograd.Function):
             value, positive = operations.node(values, convolved, means, factors, mixture)
             values.append(value)
             positives.append(positive)
-        ctx.save_for_backward(mixture, *weights, *values[:-1], *positives[:-1], *convolved, *means, *factors)
+        ctx.save_for_backward(given, mixture, *weights, *values[:-1], *positives[:-1], *convolved, *means, *factors)
         # In a pass that asks for the gradient of the mixture alone, none of the weights is made.
         ctx.weights_from = next((weight.grad_fn for weight in weights if weight.requires_grad), None)
         found = values[-1], positives[-1], torch.cat(means), torch.cat(variances)
@@ -289,11 +287,12 @@ class _MixedCell(torch.autograd.Function):
         return found
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor, *_: None) -> tuple[Tensor | None, ...]:
         """From the last node to the first."""
-        mixture, *saved = ctx.saved_tensors
+        x, mixture, *saved = ctx.saved_tensors
         count = len(SOURCES)
+        if torch.is_grad_enabled():  # this gradient is to be differentiated itself
+            return _differentiable_gradient(x, mixture, saved[:count], gradient)
         weights, values, positives, convolved, means, factors = (
             saved[k * count : (k + 1) * count] for k in range(len(saved) // count)
         )
@@ -316,6 +315,25 @@ class _MixedCell(torch.autograd.Function):
             gradients[source] = operations.value_gradient(source, values[source], by_convolutions, gradients, mixture)
         by_mixture = _mixture_gradient(summed) if of_mixture else None
         return gradients[0], None, by_mixture, *found
+
+
+def _differentiable_gradient(
+    x: Tensor, mixture: Tensor, weights: Sequence[Tensor], gradient: Tensor
+) -> tuple[Tensor | None, ...]:
+    """What `_MixedCell.backward` gives, by torch's own gradients of the same sums."""
+    # Others of their own, so that what x has from the mixture and the weights of earlier cells is not followed.
+    x, mixture, *weights = (part.view_as(part) for part in (x, mixture, *weights))
+    values, convolved, means, factors = [x], [], [], []
+    for weight in weights:
+        convolved.append(torch.conv2d(values[-1].relu(), weight, padding=1))
+        mean, factor, _ = nasbench201_plain.statistics(convolved[-1])
+        means.append(mean)
+        factors.append(factor)
+        values.append(nasbench201_plain.node(values, convolved, means, factors, mixture)[0])
+    inputs = [part for part in (x, mixture, *weights) if part.requires_grad]
+    found = iter(torch.autograd.grad(values[-1], inputs, gradient, create_graph=True))
+    by_x, by_mixture, *by_weights = (next(found) if p.requires_grad else None for p in (x, mixture, *weights))
+    return by_x, None, by_mixture, *by_weights
 
 
 def _mixture_gradient(summed: Mapping[int, Tensor]) -> Tensor:

@@ -35,10 +35,13 @@ class Repeats(ABC):
     points: ChoicePoints
 
     @abstractmethod
-    def run(self, x: Any, selections: Mapping[str, Selection], training: bool) -> tuple[Tensor, ...]:
+    def run(
+        self, x: Any, selections: Mapping[str, Selection], training: bool, mixed: bool = False
+    ) -> tuple[Tensor, ...]:
         """What the network gives for [repeats, batch, ...], under selections: tensors [repeats, batch, outputs].
 
-        `x` is a tensor, or, where a network takes several inputs, a tuple or mapping of them.
+        `x` is a tensor, or, where a network takes several inputs, a tuple or mapping of them. `mixed` says that
+        selections are of a mixture, in which every option has some weight.
         """
 
     @abstractmethod
@@ -61,8 +64,11 @@ class Batched(Repeats):
         self.points = choice_points(network)
 
     @override
-    def run(self, x: Any, selections: Mapping[str, Selection], training: bool) -> tuple[Tensor, ...]:
-        folded = tree_map(lambda part: laid_out(part.transpose(0, 1).flatten(1, 2)), x)
+    def run(
+        self, x: Any, selections: Mapping[str, Selection], training: bool, mixed: bool = False
+    ) -> tuple[Tensor, ...]:
+        folded = tree_map(lambda part: part.transpose(0, 1).flatten(1, 2), x)
+        folded = tree_map(laid_out, folded) if mixed else folded
         with selecting(self.points, selections):
             found = _called(self.network, folded)
         return tuple(y.unflatten(1, (self._repeats, -1)).transpose(0, 1) for y in _several(found))
@@ -97,7 +103,9 @@ class InTurn(Repeats):
         self.points = choice_points(self.network)
 
     @override
-    def run(self, x: Any, selections: Mapping[str, Selection], training: bool) -> tuple[Tensor, ...]:
+    def run(
+        self, x: Any, selections: Mapping[str, Selection], training: bool, mixed: bool = False
+    ) -> tuple[Tensor, ...]:
         tensors = _tensors(self.network)
         found = []
         for repeat in range(self._repeats):
@@ -127,7 +135,11 @@ class InTurn(Repeats):
 
 
 def laid_out(x: Tensor) -> Tensor:
-    """Images on a CPU with channels last in memory: its convolutions, and what follows them, are quicker so."""
+    """Images on a CPU with channels last in memory: its convolutions, and what follows them, are quicker so.
+
+    But batch norm of what is constant, such as nothing and a bias, is not exactly 0 then, and one batch norm after
+    another makes much of that; in mixtures nothing is constant.
+    """
     is_image = x.dim() == 4 and x.device.type == "cpu"
     return x.contiguous(memory_format=torch.channels_last) if is_image else x
 

@@ -156,7 +156,7 @@ class ChoiceSupernet(Supernet):
         with self.buffers_of_options.kept(selections) if one_each else nullcontext():
             if self.merged is not None and not left_out and self._runs_merged(x, view):
                 return (self.merged(x, selections, isinstance(view, Dense)),)
-            return self.runner.run(x, {**selections, **left_out}, self.training)
+            return self.runner.run(x, {**selections, **left_out}, self.training, isinstance(view, Soft))
 
     def _runs_merged(self, x: Any, view: View) -> bool:
         """Whether a pass takes the faster form, which is for CUDA devices and normalises by the batch of one rank."""

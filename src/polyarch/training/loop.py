@@ -182,9 +182,7 @@ class Loop:
 
     def _choose_form(self) -> None:
         """Lets networks run in a form that is fused for speed; where they cannot, says why."""
-        twice = self.method.differentiates_twice
-        why = self.problem.supernet.allow_fast(self.problem.fast and not twice)
-        why = f"{self.method.name} differentiates gradients again" if twice and not why else why
+        why = self.problem.supernet.allow_fast(self.problem.fast)
         if why and self.problem.fast and self.device.type == "cuda" and distributed.rank() == 0:
             logger.warning("steps are made in the plain form: %s", why)
 
