@@ -10,9 +10,10 @@ from forms import check_forms, moved_supernet, sampled
 from polyarch import PolyarchError
 from polyarch.data.task import TaskShape
 from polyarch.distributions import Categorical, uniform
-from polyarch.spaces import NasBench201, expected_cost
+from polyarch.spaces import Dense, NasBench201, Soft, Sparse, expected_cost, repeats
 from polyarch.spaces.nasbench201 import EDGES, OPERATIONS
 from polyarch.testing import check_space
+from polyarch.testing.spaces import make_supernet
 
 CIFAR = TaskShape((3, 32, 32), 10)
 SPACE = NasBench201()
@@ -175,3 +176,33 @@ def test_edges_in_any_order_and_with_spaces():
 def test_only_images():
     with pytest.raises(PolyarchError, match="needs images"):
         SPACE.check(TaskShape((5,), 2))
+
+
+# -- layout ------------------------------------------------------------------------------------------------------------
+
+
+def test_mixtures_are_the_same_in_either_layout(monkeypatch):
+    """On a CPU images of a mixture have channels last in memory, which is quicker."""
+    supernet = make_supernet(SMALL, SHAPE, (0, 1)).train()
+    x = torch.randn(2, 5, *SHAPE.input, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    chance = torch.Generator().manual_seed(1)
+    view = Soft(tuple(torch.rand(2, 5, generator=chance, dtype=torch.float64) for _ in SMALL.decisions))
+    layouts = []
+    supernet.network.stem.register_forward_hook(lambda *given: layouts.append(given[-1].stride(1)))
+    last = supernet(x, view)
+    monkeypatch.setattr(repeats, "laid_out", lambda images: images)
+    first = supernet(x, view)
+    assert torch.allclose(last, first, rtol=1e-10, atol=1e-10)
+    assert layouts[0] == 1 < layouts[1]
+
+
+def test_what_is_constant_stays_so_behind_batch_norm():
+    """Where a node is nothing, convolutions of it are constant: batch norm must give 0, or the next makes much of it."""
+    shape = TaskShape((2, 6, 6), 3)
+    exact = make_supernet(NasBench201(channels=2, cells=1), shape, (0,)).train()
+    single = make_supernet(NasBench201(channels=2, cells=1), shape, (0,)).float().train()
+    x = torch.randn(1, 8, *shape.input, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for cell in ((0, 3, 4, 2, 2, 3), (0, 2, 2, 1, 4, 2), (0, 4, 2, 3, 0, 1)):
+        expected = exact(x, Sparse(cell))
+        for view in (Sparse(cell), Dense(torch.tensor([cell]))):
+            assert torch.allclose(single(x.float(), view).double(), expected, atol=3e-5)
