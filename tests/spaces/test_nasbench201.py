@@ -197,7 +197,7 @@ def test_mixtures_are_the_same_in_either_layout(monkeypatch):
 
 
 def test_what_is_constant_stays_so_behind_batch_norm():
-    """Where a node is nothing, convolutions of it are constant: batch norm must give 0, or the next makes much of it."""
+    """Where a node is nothing, convolutions of it are constant: batch norm must give 0, or the next makes noise."""
     shape = TaskShape((2, 6, 6), 3)
     exact = make_supernet(NasBench201(channels=2, cells=1), shape, (0,)).train()
     single = make_supernet(NasBench201(channels=2, cells=1), shape, (0,)).float().train()
