@@ -12,8 +12,9 @@ from polyarch.distributions.priors import uniform
 from polyarch.spaces.choice import Choice
 from polyarch.spaces.cost import Cost, expected_cost
 from polyarch.spaces.darts import PARSEC_OPERATIONS, S2_OPERATIONS, Darts
-from polyarch.spaces.darts_operations import OPERATIONS, FactorizedReduce, Style, operation
+from polyarch.spaces.darts_operations import OPERATIONS, Beginnings, FactorizedReduce, Style, operation
 from polyarch.spaces.layer_factories import PlainLayers
+from polyarch.spaces.layers import Once
 from polyarch.spaces.nasbench201 import EXAMPLE as NASBENCH201_CELL
 from polyarch.spaces.relaxation import Relaxation
 from polyarch.spaces.views import Soft, Sparse
@@ -230,7 +231,7 @@ def test_inputs_must_be_images():
     ],
 )
 def test_where_an_operation_looks(name, offsets):
-    module = operation(Style(PlainLayers(), False, "running"), name, 2, 1).eval()
+    module = operation(Style(PlainLayers(), False, "running"), name, 2, Beginnings(1, shared=False)).eval()
     for layer in module.modules():
         if isinstance(layer, torch.nn.Conv2d):
             torch.nn.init.ones_(layer.weight)
@@ -244,13 +245,13 @@ def test_where_an_operation_looks(name, offsets):
 @pytest.mark.parametrize("search", [True, False])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_stride_two_halves_any_image_rounding_up(name, search):
-    module = operation(Style(PlainLayers(), search, "running"), name, 4, 2)
+    module = operation(Style(PlainLayers(), search, "running"), name, 4, Beginnings(2, shared=False))
     for height, width in [(8, 8), (7, 7), (7, 4), (2, 3), (1, 1)]:
         assert module(torch.randn(3, 4, height, width)).shape == (3, 4, -(-height // 2), -(-width // 2))
 
 
 def test_average_pooling_leaves_padding_out():
-    module = operation(Style(PlainLayers(), False, "running"), "avg_pool_3x3", 2, 2)
+    module = operation(Style(PlainLayers(), False, "running"), "avg_pool_3x3", 2, Beginnings(2, shared=False))
     assert torch.allclose(module(torch.ones(1, 2, 7, 7)), torch.ones(1, 2, 4, 4))
 
 
@@ -270,7 +271,7 @@ def test_factorized_reduce_sees_every_pixel_once():
 @pytest.mark.parametrize(("name", "norms"), [("max_pool_3x3", 1), ("avg_pool_3x3", 1), ("sep_conv_3x3", 2)])
 def test_batch_norm_of_search_and_evaluation(name, norms):
     for search in (True, False):
-        module = operation(Style(PlainLayers(), search, "running"), name, 2, 1)
+        module = operation(Style(PlainLayers(), search, "running"), name, 2, Beginnings(1, shared=False))
         found = [m for m in module.modules() if isinstance(m, torch.nn.BatchNorm2d)]
         assert all(norm.affine is not search for norm in found)
         assert len(found) == (norms if search or "pool" not in name else 0)
@@ -481,3 +482,19 @@ def test_picture_of_belief():
         ("c_{k-2}", "sep_conv_3x3"): 0.25,
         ("c_{k-1}", "skip_connect"): 1 - 0.75 * 0.2,
     })  # fmt: skip
+
+
+def test_edges_that_leave_a_node_make_what_has_no_weights_once():
+    """ReLU and pooling of a node, for all edges of a supernet; afterwards nothing is held."""
+    supernet = make_supernet(Darts(channels=2, layers=1), SMALL, (0,))
+    made = []
+    for path, module in supernet.named_modules():
+        if isinstance(module, Once):
+            module.module.register_forward_hook(lambda *_, path=path: made.append(path))
+    weights = tuple(torch.full((1, len(s)), 1 / len(s), dtype=torch.float64) for s in supernet.relaxation.simplices)
+    supernet(torch.randn(1, 3, *SMALL.input, dtype=torch.float64), Soft(weights))
+    values_that_are_read = 5  # two inputs, and the nodes but the last
+    assert len(made) == len(set(made)) == 3 * values_that_are_read
+    assert all(module._made is None for module in supernet.modules() if isinstance(module, Once))
+    network = supernet.extract(supernet.space.architecture([0] * len(supernet.space.decisions)))
+    assert not any(isinstance(module, Once) for module in network.modules())

@@ -31,6 +31,7 @@ from polyarch.spaces.cost import CostTable, choice_costs
 from polyarch.spaces.darts_operations import (
     OPERATIONS,
     Auxiliary,
+    Beginnings,
     FactorizedReduce,
     Style,
     operation,
@@ -38,6 +39,7 @@ from polyarch.spaces.darts_operations import (
 )
 from polyarch.spaces.graph import Edge, Graph, Node, Probabilities
 from polyarch.spaces.layer_factories import BatchedLayers, LayerFactory, PlainLayers
+from polyarch.spaces.layers import made_once
 from polyarch.spaces.relaxation import Relaxation
 from polyarch.spaces.repeats import Batched
 from polyarch.spaces.supernets import ChoiceSupernet, chosen_module, sparse_selections
@@ -160,7 +162,7 @@ class Darts(CellSpace):
         return Choice(spot.simplex, {name: self._operation(style, spot, k) for k, name in enumerate(self.operations)})
 
     def _operation(self, style: Style, spot: Spot, option: int) -> nn.Module:
-        module = operation(style, self.operations[option], spot.channels, spot.stride)
+        module = operation(style, self.operations[option], spot.channels, spot.begin)
         if isinstance(style.factory, BatchedLayers) and style.search and isinstance(module, nn.Identity):
             return Dropout(SKIP_DROPOUT, salt=spot.number)
         if style.search or isinstance(module, nn.Identity):  # DARTS never drops an identity
@@ -393,7 +395,8 @@ class Spot:
     cell: str
     edge: str
     channels: int
-    stride: int
+    begin: Beginnings
+    """What operations of all edges that leave the same node have."""
 
     @property
     def number(self) -> int:
@@ -428,11 +431,12 @@ class Cell(nn.Module):
     def forward(self, before: Tensor, last: Tensor) -> Tensor:
         """The nodes' values, side by side."""
         values = [prepare(x) for prepare, x in zip(self.prepare, (before, last), strict=True)]
-        for node, sources in _nodes():
-            names = {edge_name(node, source): values[source] for source in sources}
-            value = total([self.edges[name](x) for name, x in names.items() if name in self.edges])
-            assert value is not None
-            values.append(value)
+        with made_once(self):
+            for node, sources in _nodes():
+                names = {edge_name(node, source): values[source] for source in sources}
+                value = total([self.edges[name](x) for name, x in names.items() if name in self.edges])
+                assert value is not None
+                values.append(value)
         return self.factory.cat(values[INPUTS:])
 
 
@@ -455,7 +459,7 @@ class Network(nn.Module):
             reduces = layer in reductions
             channels *= 1 + reduces
             prepare = FactorizedReduce if halved else relu_conv_norm
-            edges = _edges(layer, reduces, channels, edge)
+            edges = _edges(layer, reduces, channels, edge, isinstance(factory, BatchedLayers))
             self.cells.append(
                 Cell(style, prepare(style, before, channels), relu_conv_norm(style, last, channels), edges)
             )
@@ -476,12 +480,12 @@ class Network(nn.Module):
         return answer if auxiliary is None else (answer, auxiliary)
 
 
-def _edges(layer: int, reduces: bool, channels: int, edge: EdgeMaker) -> dict[str, nn.Module]:
+def _edges(layer: int, reduces: bool, channels: int, edge: EdgeMaker, shared: bool) -> dict[str, nn.Module]:
     """What stands on the edges of a cell; a reduction cell halves the image on those from its inputs."""
     found = {}
+    begins = [Beginnings(2 if reduces and source < INPUTS else 1, shared) for source in range(INPUTS + NODES)]
     for node, source in EDGES:
-        stride = 2 if reduces and source < INPUTS else 1
-        spot = Spot(layer, CELLS[reduces], edge_name(node, source), channels, stride)
+        spot = Spot(layer, CELLS[reduces], edge_name(node, source), channels, begins[source])
         module = edge(spot)
         if module is not None:
             found[spot.edge] = module

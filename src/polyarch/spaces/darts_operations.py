@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from polyarch.spaces.layer_factories import LayerFactory
-from polyarch.spaces.layers import Statistics
+from polyarch.spaces.layers import Once, Statistics
 
 OPERATIONS = (
     "none", "max_pool_3x3", "avg_pool_3x3", "skip_connect",
@@ -34,37 +34,62 @@ class Style:
         return self.factory.norm(channels, affine=not self.search, statistics=self.statistics)
 
 
-def operation(style: Style, name: str, channels: int, stride: int) -> nn.Module:
+class Beginnings:
+    """What operations begin with and have no weights for: ReLU and pooling.
+
+    Edges of a supernet that leave the same node with the same stride have the same, so that it is made once; a network
+    that a user is handed has its own everywhere.
+    """
+
+    def __init__(self, stride: int, shared: bool) -> None:
+        """Nothing is made yet."""
+        self.stride, self._shared = stride, shared
+        self._made: dict[str, nn.Module] = {}
+
+    def _of(self, kind: str, module: nn.Module) -> nn.Module:
+        return self._made.setdefault(kind, Once(module)) if self._shared else module
+
+    def relu(self) -> nn.Module:
+        """ReLU."""
+        return self._of("relu", nn.ReLU())
+
+    def pool(self, kind: str) -> nn.Module:
+        """The largest, or the mean, of 3x3 pixels, of those that there are."""
+        if kind == "max":
+            return self._of(kind, nn.MaxPool2d(3, self.stride, padding=1))
+        return self._of(kind, nn.AvgPool2d(3, self.stride, padding=1, count_include_pad=False))
+
+
+def operation(style: Style, name: str, channels: int, begin: Beginnings) -> nn.Module:
     """The module behind a name: [batch, channels, h, w] -> [batch, channels, h / stride, w / stride], rounded up."""
+    stride = begin.stride
     if name == "none":
         return Zero(stride)
     if name == "skip_connect":
-        return nn.Identity() if stride == 1 else FactorizedReduce(style, channels, channels)
-    if name == "max_pool_3x3":
-        return _pooled(style, channels, nn.MaxPool2d(3, stride, padding=1))
-    if name == "avg_pool_3x3":
-        return _pooled(style, channels, nn.AvgPool2d(3, stride, padding=1, count_include_pad=False))
+        return nn.Identity() if stride == 1 else FactorizedReduce(style, channels, channels, begin.relu())
+    if name in ("max_pool_3x3", "avg_pool_3x3"):
+        return _pooled(style, channels, begin.pool(name[:3]))
     kernel = int(name[-1])
     if name.startswith("dil_conv"):
-        return _separable(style, channels, kernel, stride, dilation=2)
-    first, second = _separable(style, channels, kernel, stride), _separable(style, channels, kernel, 1)
-    return nn.Sequential(OrderedDict(first=first, second=second))
+        return _separable(style, channels, kernel, stride, begin.relu(), dilation=2)
+    first = _separable(style, channels, kernel, stride, begin.relu())
+    return nn.Sequential(OrderedDict(first=first, second=_separable(style, channels, kernel, 1, nn.ReLU())))
 
 
 def _pooled(style: Style, channels: int, pool: nn.Module) -> nn.Module:
     return nn.Sequential(OrderedDict(pool=pool, norm=style.norm(channels))) if style.search else pool
 
 
-def _separable(style: Style, channels: int, kernel: int, stride: int, dilation: int = 1) -> nn.Sequential:
+def _separable(
+    style: Style, channels: int, kernel: int, stride: int, relu: nn.Module, dilation: int = 1
+) -> nn.Sequential:
     """ReLU, a convolution of each channel by itself, one across channels, batch norm."""
     padding = dilation * (kernel // 2)
     depthwise = style.factory.conv(
         channels, channels, kernel, stride=stride, padding=padding, dilation=dilation, groups=channels
     )
     pointwise = style.factory.conv(channels, channels, 1)
-    return nn.Sequential(
-        OrderedDict(relu=nn.ReLU(), depthwise=depthwise, pointwise=pointwise, norm=style.norm(channels))
-    )
+    return nn.Sequential(OrderedDict(relu=relu, depthwise=depthwise, pointwise=pointwise, norm=style.norm(channels)))
 
 
 def relu_conv_norm(style: Style, inputs: int, outputs: int) -> nn.Sequential:
@@ -90,11 +115,11 @@ class Zero(nn.Module):
 class FactorizedReduce(nn.Module):
     """Half the height and width: half of the channels from every second pixel, half from those between."""
 
-    def __init__(self, style: Style, inputs: int, outputs: int) -> None:
-        """`outputs` is even."""
+    def __init__(self, style: Style, inputs: int, outputs: int, relu: nn.Module | None = None) -> None:
+        """`outputs` is even; `relu` may be one that others have too."""
         super().__init__()
         self.channels = outputs // 2
-        self.relu = nn.ReLU()
+        self.relu = relu or nn.ReLU()
         self.even = style.factory.conv(inputs, outputs // 2, 1, stride=2)
         self.odd = style.factory.conv(inputs, outputs // 2, 1, stride=2)
         self.norm = style.norm(outputs)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
@@ -121,6 +122,40 @@ class FoldedLinear(nn.Module, ResetsParameters):
         """[batch, repeats * inputs] -> [batch, repeats * outputs]."""
         x = x.unflatten(1, (len(self.weight), -1)).transpose(0, 1)
         return torch.baddbmm(self.bias.unsqueeze(1), x, self.weight.transpose(1, 2)).transpose(0, 1).flatten(1)
+
+
+class Once(nn.Module):
+    """A module without weights that others share, such as all edges that leave a node: an input is passed once.
+
+    Whoever runs them has it `forget` afterwards.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        """Takes the module over."""
+        super().__init__()
+        self.module = module
+        self._made: tuple[Tensor, Tensor] | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What the module makes of x, made when x first comes."""
+        if self._made is None or self._made[0] is not x:
+            self._made = (x, self.module(x))
+        return self._made[1]
+
+    def forget(self) -> None:
+        """Lets go of the last input and of what was made of it."""
+        self._made = None
+
+
+@contextmanager
+def made_once(cell: nn.Module) -> Iterator[None]:
+    """Around a pass of a cell: afterwards what its parts have made once is let go."""
+    try:
+        yield
+    finally:
+        for module in cell.modules():
+            if isinstance(module, Once):
+                module.forget()
 
 
 class FeaturesFirst(nn.Module):
