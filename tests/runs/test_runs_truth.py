@@ -215,3 +215,10 @@ def test_a_stage_in_a_space_of_its_own_is_looked_up_by_its_texts(tmp_path, task)
     run = search(space, task, method, out=tmp_path / "run", **watched_by(tmp_path / "t.npz"))
     assert [line["truth"] for line in run.history()] == [2.0, 2.0]
     assert run.result["truth"]["random"]["mean"] == 1.5
+
+
+def test_a_belief_that_is_not_learnt_has_no_mode_to_look_up(tmp_path, task, table):
+    """One-shot methods keep the prior: its first architecture is nobody's choice. What was selected is looked up."""
+    run = search(SPACE, task, pa.methods.OneShot(epochs=2, batch_size=10), out=tmp_path / "run", **watched_by(table))
+    assert [line["truth"] for line in run.history()] == [None, None]
+    assert run.result["truth"]["selected"] == NUMBERS[run.architecture.text]

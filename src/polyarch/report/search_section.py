@@ -97,15 +97,16 @@ def _scale(report: ReportData) -> float | None:
     """What the table's numbers are to be divided by to be shares; None where they are no accuracies."""
     if better_of(report.run.config.column) != "higher":
         return None
-    seen = np.concatenate([trajectory.values["table"]["truth"] for trajectory in report.trajectories])
+    tables = [trajectory.values["table"] for trajectory in report.trajectories if "table" in trajectory.values]
+    seen = [float(np.nanmax(table["truth"])) for table in tables]
     best = (report.result(report.run).get("truth") or {}).get("best")
-    return 100.0 if max(float(np.nanmax(seen)), best or 0.0) > 1 else 1.0
+    return 100.0 if max([best or 0.0, *seen]) > 1 else 1.0
 
 
 def _truth(report: ReportData) -> str:
     """What the table has for what was selected, beside plain baselines."""
     known = [result["truth"] for result in report.results if "truth" in result]
-    if not known or not all("table" in trajectory.values for trajectory in report.trajectories):
+    if not known:
         return ""
     scale = _scale(report)
 

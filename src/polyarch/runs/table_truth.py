@@ -42,7 +42,10 @@ class TableTruth(Callback):
     @override
     def on_evaluation(self, evaluation: Evaluation) -> None:
         assert self._opened is not None
-        evaluation.metrics["truth"] = self._opened.known(evaluation.space, evaluation.belief.mode())
+        # What is not learnt, as by one-shot methods, has no mode that means anything.
+        flat = all(bool((p == p[..., :1]).all()) for p in evaluation.belief.probs().values())
+        known = self._opened.known(evaluation.space, evaluation.belief.mode())
+        evaluation.metrics["truth"] = [None] * len(known) if flat else known
 
     @override
     def on_end(self, ending: Ending) -> None:
