@@ -118,7 +118,7 @@ def profile(steps: Iterator[Info]) -> None:
     print(seen.key_averages().table(sort_by="cuda_time_total", row_limit=45, max_name_column_width=70))
 
 
-def floor(precision: str, merged: bool = True) -> float:
+def floor(precision: str) -> float:
     """Milliseconds of the convolutions of all cells, forward and backward, one per node, channels last, captured."""
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     last = torch.channels_last

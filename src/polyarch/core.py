@@ -40,7 +40,6 @@ class Problem:
     precision: str = "float32"
     """`float32` or `bfloat16`, of products and convolutions on a CUDA device; weights, statistics and losses are always
     in single precision."""
-
     fast: bool = True
     """Whether networks may run in a form that is fused for speed (`Supernet.allow_fast`)."""
 

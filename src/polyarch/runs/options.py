@@ -24,10 +24,9 @@ class Compute:
     precision: str = "float32"
     """`float32`, or, on a CUDA device, `bfloat16` for products and convolutions; weights, statistics and losses stay in
     single precision, and so does everything after the search."""
-
     fast: bool = True
     """Whether networks of cells may run in a form that is fused for speed, on a CUDA device; results differ by rounding
-    alone. Where there is no such form, or a method cannot use it, the plain one runs."""
+    alone. Where there is no such form the plain one runs, and a search says why."""
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:

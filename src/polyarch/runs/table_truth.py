@@ -43,9 +43,9 @@ class TableTruth(Callback):
     def on_evaluation(self, evaluation: Evaluation) -> None:
         assert self._opened is not None
         # What is not learnt, as by one-shot methods, has no mode that means anything.
-        flat = all(bool((p == p[..., :1]).all()) for p in evaluation.belief.probs().values())
-        known = self._opened.known(evaluation.space, evaluation.belief.mode())
-        evaluation.metrics["truth"] = [None] * len(known) if flat else known
+        learnt = any(bool((p != p[..., :1]).any()) for p in evaluation.belief.probs().values())
+        known = self._opened.known(evaluation.space, evaluation.belief.mode()) if learnt else None
+        evaluation.metrics["truth"] = known or [None] * evaluation.repeats
 
     @override
     def on_end(self, ending: Ending) -> None:

@@ -479,10 +479,8 @@ class Network(nn.Module):
             channels *= 1 + (k in self.halved_before)
             self.cells.append(Cell(space, before, channels, points))
             before = len(space.nodes) * channels
-        conv, norm = (
-            factory.conv(before, channels, 1),
-            factory.norm(channels, affine=False, statistics=space.statistics),
-        )
+        conv = factory.conv(before, channels, 1)
+        norm = factory.norm(channels, affine=False, statistics=space.statistics)
         self.last = nn.Sequential(OrderedDict(relu=nn.ReLU(), conv=conv, norm=norm))
         self.head = factory.linear(channels, shape.outputs)
 

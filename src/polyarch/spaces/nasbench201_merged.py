@@ -37,7 +37,8 @@ from polyarch.spaces.nasbench201 import EDGES, NODES, OPERATIONS, Cell, Network,
 from polyarch.spaces.nasbench201_plain import edge, kinds_of
 
 SOURCES = range(NODES - 1)
-NONE, SKIP, CONVOLUTIONS, POOL = 0, 1, (2, 3), 4
+NONE, SKIP, POOL = (OPERATIONS.index(name) for name in ("none", "skip_connect", "avg_pool_3x3"))
+CONVOLUTIONS = tuple(OPERATIONS.index(name) for name in ("nor_conv_1x1", "nor_conv_3x3"))
 """Options of an edge."""
 
 

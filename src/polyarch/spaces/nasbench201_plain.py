@@ -13,9 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from polyarch.spaces.layers import BatchNorm
+
 SKIP, FIRST, POOL = 1, 2, -1
 """Columns of weights; `FIRST` is of the first kind of convolutions."""
-EPSILON = 1e-5
 
 
 def edge(target: int, source: int) -> int:
@@ -43,7 +44,7 @@ def statistics(convolved: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Mean, 1 / sqrt(variance + epsilon) and unbiased variance of every channel."""
     variance, mean = torch.var_mean(convolved, (0, 2, 3), correction=0)
     count = convolved.numel() // convolved.shape[1]
-    return mean, (variance + EPSILON).rsqrt(), variance * (count / max(count - 1, 1))
+    return mean, (variance + BatchNorm.epsilon).rsqrt(), variance * (count / max(count - 1, 1))
 
 
 def node(
@@ -121,23 +122,17 @@ def value_gradient(
 ) -> Tensor:
     """The gradient of x_s: through the convolutions of its positive part, and through skips and pooling."""
     found = by_convolutions * (value > 0)
-    counts = pooled_counts(value)
+    counts = _added_around(torch.ones_like(value[:1, :1]))  # how many pixels each mean of `pooled` is of
     for target, gradient in gradients.items():
         own = weights[edge(target, source)]
-        spread = 9 * F.avg_pool2d(gradient / counts, 3, 1, 1)  # zeros around count: a plain sum over neighbours
+        spread = _added_around(gradient / counts)
         found = found + own[SKIP] * gradient + own[POOL] * spread
     return found
 
 
-def pooled_counts(x: Tensor) -> Tensor:
-    """How many pixels each mean of `pooled` is of, [h, w]."""
-    height, width = (
-        torch.full((size,), 3.0, dtype=x.dtype, device=x.device).index_add(
-            0, torch.tensor([0, size - 1], device=x.device), torch.full((2,), -1.0, dtype=x.dtype, device=x.device)
-        )
-        for size in x.shape[2:]
-    )
-    return height[:, None] * width
+def _added_around(x: Tensor) -> Tensor:
+    """The sum over 3x3 pixels."""
+    return F.avg_pool2d(x, 3, 1, 1, divisor_override=1)
 
 
 def _normalised(

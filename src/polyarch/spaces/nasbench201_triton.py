@@ -16,7 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from polyarch.spaces.nasbench201_plain import EPSILON, kinds_of
+from polyarch.spaces.layers import BatchNorm
+from polyarch.spaces.nasbench201_plain import kinds_of
 
 ELEMENTS = 2048
 """Of a tile."""
@@ -233,7 +234,16 @@ def statistics(convolved: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     tiles, found = _single(convolved, count, 2, channels), _single(convolved, 3, channels)
     _tile_statistics[(count, blocks)](tiles, convolved, pixels, channels, TILE=tile, CHANNELS=width)
     _statistics[(triton.cdiv(channels, 16),)](
-        found, tiles, convolved, count, pixels, channels, EPSILON=EPSILON, ROWS=TILES, CHANNELS=16, num_warps=8
+        found,
+        tiles,
+        convolved,
+        count,
+        pixels,
+        channels,
+        EPSILON=BatchNorm.epsilon,
+        ROWS=TILES,
+        CHANNELS=16,
+        num_warps=8,
     )
     mean, factor, variance = found.unbind()
     return mean, factor, variance
