@@ -1,7 +1,7 @@
 """How the repeats of a search run through one network: all in one pass, or one after another.
 
-This is the one place that knows. A supernet has one of these, and says by `how` which; everybody else sees tensors with
-a leading axis of repeats.
+This is the one place that knows, beside `branches.py` for networks that run fused on a CUDA device. A supernet has one
+of these, and says by `how` which; everybody else sees tensors with a leading axis of repeats.
 """
 
 from __future__ import annotations
