@@ -12,7 +12,6 @@ import torch
 
 from polyarch.data.task import TaskShape
 from polyarch.spaces import nasbench201_plain as plain
-from polyarch.spaces.darts import Darts
 from polyarch.spaces.nasbench201 import NasBench201
 from polyarch.spaces.sub_spaces import Restricted
 from polyarch.spaces.supernets import selections_of
@@ -128,7 +127,6 @@ def test_evaluation_networks_have_no_such_form():
     assert supernet_of(1, network="evaluation").merged is None
     assert "scale and a shift" in supernet_of(1, network="evaluation").allow_fast(True)
     assert supernet_of(1).allow_fast(True) == ""
-    assert "'darts' has no" in make_supernet(Darts(channels=2, layers=2), SHAPE, (0,)).allow_fast(True)
 
 
 def test_what_leaves_options_out_runs_them_not():

@@ -112,6 +112,11 @@ class Darts(CellSpace):
         """One operation per edge."""
         return EdgeRelaxation(self.decisions, self.operations, self.skip_limit)
 
+    @property
+    def reductions(self) -> tuple[int, int]:
+        """The layers whose cells halve the image."""
+        return self.layers // 3, 2 * self.layers // 3
+
     def fair_paths(self, uniform: Tensor) -> Tensor:
         """Every operation but `none` once on each edge of one drawn topology: each node's two inputs differ.
 
@@ -141,10 +146,17 @@ class Darts(CellSpace):
 
     @override
     def supernet(self, shape: TaskShape, repeats: int = 1) -> ChoiceSupernet:
+        from polyarch.spaces.darts_merged import MergedDarts  # which is about the network below
+
         style = self._style(BatchedLayers(repeats))
         network = Network(self, shape, style, lambda spot: self._open(style, spot))
-        why_plain = f"the space {self.name!r} has no form that is fused for speed yet"
-        return ChoiceSupernet(self, shape, repeats, Batched(network, repeats), why_plain=why_plain)
+        why_plain = ""
+        if self.network != "search":
+            why_plain = "batch norm of network=evaluation has a scale and a shift"
+        elif not any("conv" in name for name in self.operations):
+            why_plain = "there are no convolutions among the operations"
+        merged = None if why_plain else MergedDarts(self, network, repeats)
+        return ChoiceSupernet(self, shape, repeats, Batched(network, repeats), merged, why_plain)
 
     @override
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
@@ -447,7 +459,7 @@ class Network(nn.Module):
         """Makes every layer."""
         super().__init__()
         factory, channels = style.factory, space.channels
-        reductions = (space.layers // 3, 2 * space.layers // 3)
+        reductions = space.reductions
         before = last = 3 * channels
         halved = False  # whether the cell before was a reduction, so that its inputs differ in size
         stem = factory.conv(shape.input[0], last, 3, padding=1)

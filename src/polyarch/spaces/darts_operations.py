@@ -127,14 +127,18 @@ class FactorizedReduce(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[batch, inputs, h, w] -> [batch, outputs, h / 2, w / 2], rounded up."""
         x = self.relu(x)
-        shifted = x[:, :, 1:, 1:]
-        height, width = x.shape[2:]
-        if height % 2 or width % 2:  # an odd side has one pixel fewer between than it has every second
-            shifted = F.pad(shifted, (0, width % 2, 0, height % 2))
+        shifted = self.shifted(x)
         # Side by side within each repeat; of how many repeats, it is not told.
         halves = [part.unflatten(1, (-1, self.channels)) for part in (self.even(x), self.odd(shifted))]
         answer: Tensor = self.norm(torch.cat(halves, 2).flatten(1, 2))
         return answer
+
+    @staticmethod
+    def shifted(x: Tensor) -> Tensor:
+        """The image from its second pixel on, so that every second of these lies between those of the image."""
+        height, width = x.shape[2:]
+        # An odd side has one pixel fewer between than it has every second.
+        return F.pad(x[:, :, 1:, 1:], (0, width % 2, 0, height % 2)) if height % 2 or width % 2 else x[:, :, 1:, 1:]
 
 
 class Auxiliary(nn.Module):
