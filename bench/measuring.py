@@ -10,7 +10,6 @@ import json
 import platform
 import shlex
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 
 import torch
 
+from bench.gpu import commit
 from polyarch.core import Info, Method, Problem
 from polyarch.data.task import Classification, Split, TaskShape
 from polyarch.distributions import uniform
@@ -32,6 +32,7 @@ NOTHING = "–"
 """What a table shows where there is no number."""
 EXAMPLES = 2560
 """Forty batches of 64: a whole number of roll-outs of ten, so that all steps of an epoch are as long."""
+CIFAR, SMALL = TaskShape((3, 32, 32), 10), TaskShape((3, 8, 8), 10)
 PRIVATE = ("--out", "--data", "--images", "--table")
 """Options whose values say where things lie."""
 
@@ -51,12 +52,6 @@ def command() -> str:
     """How to run this again, without where data and results lie."""
     words = [Path(w).name if before in PRIVATE else w for before, w in zip(sys.argv, sys.argv[1:], strict=False)]
     return shlex.join(["python", "-m", f"bench.{Path(sys.argv[0]).stem}", *words])
-
-
-def commit() -> str:
-    """What was measured; with a `+` where files had been changed since. `unknown` outside of a repository."""
-    asked = subprocess.run(["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True, check=False)
-    return asked.stdout.strip() or "unknown"
 
 
 class Kept:
@@ -118,7 +113,7 @@ def problem_of(
     precision: str,
     fast: bool,
     device: str = "cuda",
-    shape: TaskShape = TaskShape((3, 32, 32), 10),
+    shape: TaskShape = CIFAR,
 ) -> Problem:
     """Random images on the device: what is in them does not change the time."""
     chance = torch.Generator().manual_seed(0)

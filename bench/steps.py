@@ -1,6 +1,6 @@
 """What a step costs: ours, the same in plain form, without a CUDA graph, and sparse; beside it its convolutions alone.
 
-    python -m bench.steps [--cases darts,parsec-16] [--precision bfloat16] [--repeats 3] [--forms fast,plain] [--out FILE]
+    python -m bench.steps [--cases darts,parsec-16] [--precision bfloat16] [--forms fast,plain] [--out FILE]
 
 A case is a method on a space at its full size (batch 64, images of 32 pixels a side; random ones, for what is in them
 does not change the time): on NAS-Bench-201 (C=16, N=5), or, where its name says so, on the DARTS space (C=16, 8 layers)
@@ -24,7 +24,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import polyarch as pa
 from bench.measuring import (
+    CIFAR,
+    SMALL,
     Held,
     Kept,
     finish_work,
@@ -47,7 +49,6 @@ from bench.measuring import (
     why_plain,
 )
 from polyarch.core import Info, Method
-from polyarch.data.task import TaskShape
 from polyarch.settings import updated
 
 BATCH, ROLL_OUT = 64, 10
@@ -56,8 +57,8 @@ SHARED: Any = {"augment": AUGMENTED, "batch_size": BATCH, "form": "dense"}
 FORMS = {"fast": (True, True), "plain": (False, True), "eager": (False, False), "sparse": (False, False)}
 """Whether it is fused, and whether it is captured."""
 OWN_KERNELS = 0.85
-"""Below this share of the plain form's multiply-accumulates, a fast form has convolutions that cuDNN does not see: where
-an edge has one kernel in place of a 1x1 and a 3x3 one, as in NAS-Bench-201, nine tenths are left."""
+"""With a smaller share of the plain form's multiply-accumulates, a fast form has convolutions that cuDNN does not see.
+Where an edge has one kernel in place of a 1x1 and a 3x3 one, as in NAS-Bench-201, nine tenths are left."""
 RECORDED = (
     "Recorded, not measured here: on a CPU, AutoDL-Projects' own step took 3.90 s where ours took 3.57 s, and "
     "quark0/darts's own step took 26.2 s where ours took 23.5 s."
@@ -237,7 +238,7 @@ def row_of(name: str, given: argparse.Namespace) -> dict[str, Any]:
         "repeats": given.repeats,
         "precision": given.precision,
         "device": given.device,
-        "shape": TaskShape((3, 8, 8) if given.small else (3, 32, 32), 10),
+        "shape": SMALL if given.small else CIFAR,
     }
     row: dict[str, Any] = {"case": name, "precision": given.precision, "repeats": given.repeats}
     row["why_plain"] = why_plain(problem_of(**settings, fast=True))
