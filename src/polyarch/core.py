@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
@@ -21,6 +21,9 @@ from polyarch.settings import AtLeast, Size, settle
 from polyarch.spaces.base import Space, Supernet
 from polyarch.streams import Streams
 from polyarch.trees import tree_map
+
+Replay = Callable[[Hashable, Callable[[Any], tuple[Tensor, ...]], Any], tuple[Tensor, ...]]
+"""Takes a kind, a pass of that kind, and a tree of tensors; gives what the pass says of them."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Problem:
     in single precision."""
     fast: bool = True
     """Whether networks may run in a form that is fused for speed (`Supernet.allow_fast`)."""
+    replay: Replay | None = None
+    """Where passes of an evaluation are recorded and replayed (`training.evaluation` asks): what does it."""
 
     def computing(self) -> AbstractContextManager[Any]:
         """In which steps are made and evaluated, so that they have the precision asked for."""

@@ -1,7 +1,10 @@
 """What evaluation sees of a split: every example once, in batches that no order of a file can bias."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from torch import Tensor
 
 import polyarch as pa
 from polyarch import catalogue
@@ -10,12 +13,13 @@ from polyarch.data.task import Split, TaskShape
 from polyarch.distributions import uniform
 from polyarch.methods import Darts, OneShot
 from polyarch.spaces.layers import BatchNorm
-from polyarch.spaces.views import Sparse
+from polyarch.spaces.views import Dense, Soft, Sparse
 from polyarch.streams import Streams
 from polyarch.testing.spaces import make_supernet
 from polyarch.training.calibration import recalibrate
 from polyarch.training.evaluation import evaluate_view
 from polyarch.training.loop import Loop, Progress
+from polyarch.trees import leaves, tree_map
 
 CELLS = pa.spaces.NasBench201(channels=4, cells=1)
 EPOCHS = 10
@@ -129,3 +133,54 @@ def test_the_hessian_is_of_a_batch_of_all_classes(digits):
     alone = trace(lambda split: Split(batch.x[0], batch.y[0]))  # where there is nothing else
     assert trace(by_class) == pytest.approx(alone, rel=1e-4)
     assert trace(lambda split: Split(by_class(split).x[:64], by_class(split).y[:64])) != pytest.approx(alone, rel=0.5)
+
+
+def views_of(problem, device="cpu"):
+    """Two views of each kind that is data, of three architectures: what a recording is replayed for."""
+    chance = torch.Generator().manual_seed(1)
+    choices = [torch.randint(5, (problem.repeats, 6), generator=chance).to(device) for _ in range(2)]
+    mixtures = [tuple(torch.rand(6, problem.repeats, 5, generator=chance).softmax(-1).to(device)) for _ in range(2)]
+    return [Dense(choices[0]), Soft(mixtures[0]), Dense(choices[1]), Soft(mixtures[1])]
+
+
+def test_passes_in_fixed_places_give_what_passes_give(digits):
+    """The way that is recorded on a CUDA device: one kind of pass for each view and size of batch, nothing expanded."""
+    supernet = make_supernet(CELLS, digits.shape, (0, 1, 2)).float()
+    problem, places = problem_of(digits, supernet), {}
+
+    def replay(kind, run, given):
+        key = (kind, *(value.shape for value in leaves(given)))
+        place = places.setdefault(key, tree_map(torch.clone, given))
+        tree_map(Tensor.copy_, place, given)
+        return run(place)
+
+    supernet.quickest = lambda choices, replayed=False: Dense(choices)  # as the fused form does on a CUDA device
+    for view in views_of(problem):
+        found, expected = (evaluate_view(p, view, "select", 100) for p in (replace(problem, replay=replay), problem))
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], expected[name]) for name in found)
+    sizes = {len(batch.y[0]) for batch in problem.passes("select", 100)}
+    assert len(sizes) == 2
+    assert len(places) == 2 * len(sizes)
+    assert {key[1][0] for key in places} == sizes
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_replayed_passes_give_what_passes_give(digits, repeats):
+    with torch.device("cuda"):
+        supernet = CELLS.supernet(digits.shape, repeats)
+    on_cpu = problem_of(digits, supernet)
+    problem = replace(on_cpu, data={k: Split(v.x.cuda(), v.y.cuda()) for k, v in on_cpu.data.items()})
+    method, streams = Darts(epochs=2), [Streams(k) for k in range(repeats)]
+    loop = Loop(method, problem, method.init(problem, streams, None), streams, Progress(), 2)
+    assert loop.problem.replay is not None
+    for _ in range(2):  # recorded, and replayed with other weights
+        for _ in loop.steps():
+            pass
+        for view in views_of(problem, "cuda"):
+            for size in (100, 1024):
+                found = evaluate_view(loop.problem, view, "select", size)
+                expected = evaluate_view(problem, view, "select", size)
+                for name, value in expected.items():
+                    torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-3)

@@ -66,8 +66,11 @@ class Supernet(nn.Module, ABC):
         """
         return (self(x, view),)
 
-    def quickest(self, choices: Tensor) -> SparsePerRepeat | Dense:
-        """How choices [repeats, decisions] run quickest where the host may read them back."""
+    def quickest(self, choices: Tensor, *, replayed: bool = False) -> SparsePerRepeat | Dense:
+        """How choices [repeats, decisions] run quickest where the host may read them back.
+
+        `replayed` says that a pass under `Dense` is recorded once and then replayed for any choices.
+        """
         return SparsePerRepeat.read(choices) if SparsePerRepeat in self.views else Dense(choices)
 
     def keep_running(self, options: Mapping[str, Collection[int]]) -> None:

@@ -162,7 +162,13 @@ class ChoiceSupernet(Supernet):
         """Whether a pass takes the faster form, which is for CUDA devices and normalises by the batch of one rank."""
         on_cuda = isinstance(x, Tensor) and x.is_cuda and distributed.size() == 1
         by_batch = self.training or getattr(self.space, "statistics", "running") == "batch"
-        return self._fast and on_cuda and by_batch and isinstance(view, Soft | Dense)
+        return self.merged is not None and self._fast and on_cuda and by_batch and isinstance(view, Soft | Dense)
+
+    @override
+    def quickest(self, choices: Tensor, *, replayed: bool = False) -> SparsePerRepeat | Dense:
+        dense = Dense(choices)
+        # The faster form leaves out what is not chosen; the plain one runs all of it, which no replaying makes up for.
+        return dense if replayed and self._runs_merged(choices, dense) else super().quickest(choices)
 
     @override
     def allow_fast(self, allowed: bool) -> str:

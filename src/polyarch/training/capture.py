@@ -1,20 +1,24 @@
-"""A step recorded once and replayed: on a CUDA device a whole step is one launch; elsewhere it is simply called."""
+"""What is recorded once and replayed: on a CUDA device a whole step, or pass of an evaluation, is one launch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import torch
 from torch import Tensor
 
 from polyarch.core import Info, Method
 from polyarch.settings import updated
+from polyarch.trees import leaves, tree_map
 
 if TYPE_CHECKING:
     from torch.cuda import _POOL_HANDLE as Pool
 
 WARM_UP_STEPS = 3
+
+Said = TypeVar("Said")
 
 
 def captured_form(method: Method) -> Method:
@@ -52,14 +56,52 @@ class CapturedStep:
     @torch.no_grad()
     def _capture(self, state: list[Tensor], pool: Pool | None) -> None:
         before = [value.clone() for value in state]
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side), torch.enable_grad():
-            for _ in range(WARM_UP_STEPS):
-                self._step()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.enable_grad(), torch.cuda.graph(graph, pool=pool):
-            self._info = self._step()
+        with torch.enable_grad():
+            graph, self._info = record(self._step, pool)
         torch._foreach_copy_(state, before)
         self._graph = graph
+
+
+@final
+class Recordings:
+    """Passes of an evaluation, for `Problem.replay`: recorded when one of a kind first comes, and then replayed.
+
+    Such a pass changes nothing, and reads nothing that moves but the weights and what it is given. It is not kept: it
+    knows the problem, which knows these recordings, and in a circle their memory would not be freed at once.
+    """
+
+    def __init__(self, pool: Pool | None) -> None:
+        """Records into a pool, as `CapturedStep` does."""
+        self._pool = pool
+        self._known: dict[Hashable, tuple[Any, torch.cuda.CUDAGraph, tuple[Tensor, ...]]] = {}
+
+    def __call__(self, kind: Hashable, run: Callable[[Any], tuple[Tensor, ...]], given: Any) -> tuple[Tensor, ...]:
+        """What `run` says of a tree of tensors, which lasts until the next pass or step.
+
+        Args:
+            kind: what else the pass goes by; types, shapes and the precision of now are looked at anyway.
+            run: the pass.
+            given: what it is given, copied to fixed places.
+        """
+        key = (kind, torch.is_autocast_enabled("cuda"), tuple((value.shape, value.dtype) for value in leaves(given)))
+        if key not in self._known:
+            places = tree_map(torch.clone, given)
+            self._known[key] = (places, *record(partial(run, places), self._pool))
+        places, graph, said = self._known[key]
+        torch._foreach_copy_(list(leaves(places)), list(leaves(given)))
+        graph.replay()
+        return said
+
+
+def record(run: Callable[[], Said], pool: Pool | None) -> tuple[torch.cuda.CUDAGraph, Said]:
+    """A graph of what `run` does, after warming up beside it, and where what it says will lie."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(WARM_UP_STEPS):
+            run()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool):
+        said = run()
+    return graph, said

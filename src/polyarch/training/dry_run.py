@@ -63,7 +63,8 @@ class MemoryEstimate:
     def cuda_total(self) -> int:
         """All of it on a CUDA device, as `torch.cuda.max_memory_reserved` counts.
 
-        While a part is recorded there is a copy of what it changes, and evaluations find a pool that is full.
+        While a part is recorded there is a copy of what it changes. Passes of an evaluation change nothing; they run,
+        or warm up, when the pool is full.
         """
         if not self.recordings:
             return self.total

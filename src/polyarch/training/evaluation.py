@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from operator import itemgetter
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,7 +13,8 @@ from torch import Tensor
 from polyarch.core import Problem
 from polyarch.spaces.base import Space
 from polyarch.spaces.cells import cells_of, collapse
-from polyarch.spaces.views import Dense, Soft, Sparse, SparsePerRepeat
+from polyarch.spaces.views import Dense, Soft, Sparse, SparsePerRepeat, View
+from polyarch.trees import tree_map
 
 MOST = 5_000
 """Examples of training and validation data that what a search has found is evaluated on at its end, where there are
@@ -23,19 +27,41 @@ def evaluate_view(
 ) -> dict[str, Tensor]:
     """Mean log-likelihood, which is the objective too, and the everyday metric: [repeats] each, in evaluation mode.
 
-    `size` examples of the split are passed at a time.
+    `size` examples of the split are passed at a time. A problem that replays passes does so for views that are data.
     """
     problem.supernet.eval()
-    quickest = problem.supernet.quickest(view.choices) if isinstance(view, Dense) else view
-    count = len(problem.data[split])
+    replay = problem.replay
+    if isinstance(view, Dense):
+        view = problem.supernet.quickest(view.choices, replayed=replay is not None)
     fit = torch.zeros(problem.repeats, dtype=torch.float64, device=problem.device)
     measured = torch.zeros_like(fit)
+    sums: tuple[Tensor, ...]
     for batch in problem.passes(split, size):
-        outputs = problem.supernet(batch.x, quickest)
-        fit += problem.likelihood.log_likelihood(outputs, batch.y).sum(-1, dtype=torch.float64)
-        measured += problem.likelihood.metric_values(outputs, batch.y).sum(-1)
+        if replay is None or not isinstance(view, Dense | Soft):
+            sums = _sums(problem, view, batch.x, batch.y)
+        else:
+            data = view.choices if isinstance(view, Dense) else view.weights
+            one = tree_map(itemgetter(0), (batch.x, batch.y))  # the same for all repeats: one is copied
+            sums = replay(type(view).__name__, partial(_replayed, problem, type(view)), (one, data))
+        fit += sums[0]
+        measured += sums[1]
+    count = len(problem.data[split])
     mean = fit / count
     return {"objective": mean, "log_likelihood": mean, problem.likelihood.metric: measured / count}
+
+
+def _sums(problem: Problem, view: View, x: Any, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-likelihood and metric of a batch, summed over its examples: [repeats] each."""
+    outputs = problem.supernet(x, view)
+    fit = problem.likelihood.log_likelihood(outputs, y).sum(-1, dtype=torch.float64)
+    return fit, problem.likelihood.metric_values(outputs, y).sum(-1)
+
+
+def _replayed(problem: Problem, view: type[Dense | Soft], given: Any) -> tuple[Tensor, Tensor]:
+    """The same, given a batch without its axis of repeats, and what the view holds."""
+    one, data = given
+    x, y = tree_map(lambda value: value.expand(problem.repeats, *value.shape), one)
+    return _sums(problem, view(data), x, y)
 
 
 def evaluate_mean(problem: Problem, architectures: Tensor, split: str) -> dict[str, Tensor]:

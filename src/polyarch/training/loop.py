@@ -16,7 +16,7 @@ from polyarch import distributed
 from polyarch.core import Batch, Feed, FeedSpec, Info, Method, Part, Problem, State
 from polyarch.errors import PolyarchError
 from polyarch.streams import Streams
-from polyarch.training.capture import CapturedStep, captured_form
+from polyarch.training.capture import CapturedStep, Recordings, captured_form
 from polyarch.trees import leaves, tree_map
 
 logger = logging.getLogger("polyarch")
@@ -159,9 +159,13 @@ class Loop:
         epochs: int,
     ) -> None:
         """Prepares everything that is made once; `state` is as `method.init` left it, or restored."""
-        self.method, self.problem, self.state, self.streams = method, problem, state, streams
+        self.method, self.state, self.streams = method, state, streams
         self.progress, self.epochs = progress, epochs
         self.device = problem.device
+        self._captures = self.device.type == "cuda" and captured_form(method) is method
+        # One for all recordings: parts follow each other, and what one says is read or copied before the next.
+        self._pool = torch.cuda.graph_pool_handle() if self._captures else None
+        self.problem = replace(problem, replay=Recordings(self._pool) if self._captures else None)
         self.split = stopping_split(method, problem)
         problem.supernet.draw_from([s["noise"] for s in streams])
         self._choose_form()
@@ -169,9 +173,6 @@ class Loop:
         self._schedule = {name: torch.tensor(value, device=self.device) for name, value in method.schedule(0).items()}
         self._draws: dict[str, Any] = {}
         self._captured: dict[Recording, CapturedStep] = {}
-        self._captures = self.device.type == "cuda" and captured_form(method) is method
-        # One for all recordings: parts follow each other, and what one says is read or copied before the next.
-        self._pool = torch.cuda.graph_pool_handle() if self._captures else None
         self.best = {name: value.detach().clone() for name, value in state.tensors().items()}
         self.on_step: Callable[[Info], None] | None = None
         """Called after every step with what it says of itself, as tensors on the device."""
