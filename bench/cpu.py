@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 import torch
 
-from bench.steps import problem_of
+from bench.measuring import problem_of
 from polyarch.cli.choices import make_space
 from polyarch.methods import Darts
 from polyarch.spaces import repeats
