@@ -302,11 +302,10 @@ class _MixedCell(torch.autograd.Function):
             by_values[k] = into.permute(0, 3, 1, 2)
         found = [by_values[k] for k in range(INPUTS)]
         if ctx.leaving[0].stride == 2:
-            skips = mixture[[edge(node, k) for k in range(INPUTS) for node in range(NODES)], SKIP].view(INPUTS, NODES)
-            spread = gradients.permute(3, 0, 1, 2, 4)
-            found += [(own.view(-1, 1, 1, 1, 1) * spread).to(spread.dtype) for own in skips]
-        rows = torch.cat(by_mixture[::-1])[_by_edge(mixture.device)] if of_mixture else None
-        return None, None, rows, torch.cat(by_weights[::-1]) if of_weights else None, *found
+            spread, rows = gradients.permute(3, 0, 1, 2, 4), _by_input(mixture.device)
+            found += [(own.view(-1, 1, 1, 1, 1) * spread).to(spread.dtype) for own in mixture[rows, SKIP]]
+        for_mixture = torch.cat(by_mixture[::-1])[_by_edge(mixture.device)] if of_mixture else None
+        return None, None, for_mixture, torch.cat(by_weights[::-1]) if of_weights else None, *found
 
 
 def _passed(
@@ -354,6 +353,12 @@ def _by_edge(device: torch.device) -> Tensor:
     """Of every edge, where it stands among those that leave value after value."""
     order = [edge(node, source) for source in SOURCES for node in range(max(0, source - 1), NODES)]
     return torch.tensor([order.index(row) for row in range(len(order))], device=device)
+
+
+@cache
+def _by_input(device: torch.device) -> Tensor:
+    """Rows of the edges that leave an input, [inputs, nodes]."""
+    return torch.tensor([[edge(node, source) for node in range(NODES)] for source in range(INPUTS)], device=device)
 
 
 def operations_of(like: Tensor) -> ModuleType:

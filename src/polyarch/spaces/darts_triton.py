@@ -48,14 +48,17 @@ def _used(p, pixels, weight):
     return p < tl.where(weight == 0, 0, pixels)
 
 
+_size_of, _dilation_of = triton.constexpr_function(size_of), triton.constexpr_function(dilation_of)
+
+
 @triton.constexpr_function
 def _size(kinds, k):
-    return size_of(kinds >> (2 * k) & 3)
+    return _size_of(kinds >> (2 * k) & 3)
 
 
 @triton.constexpr_function
 def _dilation(kinds, k):
-    return dilation_of(kinds >> (2 * k) & 3)
+    return _dilation_of(kinds >> (2 * k) & 3)
 
 
 @triton.constexpr_function
@@ -538,9 +541,9 @@ def _value_gradient(
         t = 0
         while t < targets:
             w = tl.load(_row(mixture, source, t, _COLUMNS + COUNT) + 2)
-            at = gradients + (p[:, None] * _NODES + begin + t) * C + c[None, :]
+            place = (p[:, None] * _NODES + begin + t) * C + c[None, :]
             used = _used(p, pixels, w)[:, None] & (c < C)[None, :]
-            total += w * tl.load(at, mask=used, other=0).to(tl.float32)
+            total += w * tl.load(gradients + place, mask=used, other=0).to(tl.float32)
             t += 1
     if OF_NODE:
         own = into + p[:, None] * (_NODES * C) + c[None, :]
