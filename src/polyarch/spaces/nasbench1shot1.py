@@ -115,9 +115,11 @@ class NasBench1Shot1(CellSpace):
 
     @override
     def supernet(self, shape: TaskShape, repeats: int = 1) -> ChoiceSupernet:
+        from polyarch.spaces.nasbench1shot1_merged import MergedNasBench1Shot1  # which is about the network below
+
         network = Network(self, shape, self._undecided(BatchedLayers(repeats)))
-        why_plain = f"the space {self.name!r} has no form that is fused for speed yet"
-        return ChoiceSupernet(self, shape, repeats, Batched(network, repeats), why_plain=why_plain)
+        merged = MergedNasBench1Shot1(self, network, repeats)
+        return ChoiceSupernet(self, shape, repeats, Batched(network, repeats), merged)
 
     def build(self, architecture: Architecture, shape: TaskShape) -> nn.Module:
         """A member of the one-shot network, on its own; the benchmark's network is another (see the class)."""
