@@ -2,7 +2,7 @@
 
     python -m bench.whole --images FOLDER [--runs cold,warm,whole] [--epochs 50] [--precision bfloat16] [--out FILE]
 
-The command, of which `start` runs have two epochs:
+The command:
 
     polyarch search --preset darts-nasbench201-cifar10 --repeats 1 --precision bfloat16 --device cuda
                     --set folder=FOLDER --set epochs=50 --out RUN
@@ -14,11 +14,11 @@ every epoch is evaluated, the selected network is not trained, and a report is w
     warm     the same once more, with the caches that `cold` left, or where that is not run, your own
     whole    all epochs, with warm caches
 
-Prints one JSON line a run, in seconds from the command on: `begun`, when data was read and the network built; `start`, to
-the end of the first step, which compiles and records; `epoch`, the median of an epoch after the first, with its
-evaluation; `trained`, to the end of the last one; `ending`, from there to the report, and what was done in it; `all`. The
-first step has what the first epoch took longer than the others. With --log every line that was printed is kept with its
-time. `--device cpu --precision float32 --set limit=300 --set cells=1 --set channels=4` tries this out.
+Prints one JSON line a run, in seconds from the command on: `begun`, when data was read and the network built; `start`,
+to the end of the first step, which compiles and records; `epoch`, the median of an epoch after the first, with its
+evaluation; `trained`, to the end of the last one; `ending`, from there to the report, and what was done in it; `all`.
+The first step has what the first epoch took longer than the others. With --log all that was printed is kept, each line
+with its time. `--device cpu --precision float32 --set limit=300 --set cells=1 --set channels=4` tries this out.
 """
 
 from __future__ import annotations
