@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
-import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from bench.whole import heard
 
 PRESETS: dict[str, tuple[str, ...]] = {
     "darts": ("--preset", "darts-nasbench201-cifar10"),
@@ -45,29 +45,23 @@ def searched(name: str, given: argparse.Namespace, folder: Path) -> dict[str, An
     words = [*PRESETS[name], "--set", f"folder={given.images}", "--set", f"epochs={given.epochs}", "--repeats", "1"]
     words += ["--table", given.table, "--column", "cifar10_valid_acc_200", "--out", str(folder / "run")]
     words += ["--device", given.device, *(word for text in given.set for word in ("--set", text))]
-    began = time.monotonic()
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, "search", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    assert child.stdout is not None
     private = {str(folder): "runs", str(given.images): "FOLDER", str(given.table): Path(given.table).stem}
     lines, ended, held = [f"$ polyarch search {' '.join(words)}"], 0.0, 0
-    for line in child.stdout:
-        now = time.monotonic() - began
+    *said, (whole, failure) = heard([sys.executable, "-c", CHILD, "search", *words])
+    for now, line in said:
         if line.startswith("PEAK "):
             held = int(line.split()[1])
             continue
-        lines.append(f"{now:7.1f}  {line.rstrip()}")
+        lines.append(f"{now:7.1f}  {line}")
         if f"epoch {given.epochs}/" in line:
             ended = now
-    whole = time.monotonic() - began
     if given.out:
         given.out.mkdir(parents=True, exist_ok=True)
         text = "\n".join(lines) + "\n"
         for path, shown in private.items():
             text = text.replace(path, shown)
         (given.out / f"{name}.log").write_text(text, encoding="utf-8")
-    if child.wait():
+    if failure:
         return {"method": name, "failed": lines[-1]}
     metrics = [json.loads(text) for text in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     result = json.loads((folder / "run" / "result.json").read_text())

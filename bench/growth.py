@@ -13,7 +13,7 @@ Sweeps, each with everything else as in a search (NAS-Bench-201, C=16, N=5, batc
 A line is fitted to the logarithms by least squares; its slope is the exponent, and what follows ± is the standard error
 of the slope: how far the points are from a power, not how far runs are apart (`least` and `most` of a point's rounds
 say that). `last` is the exponent between the two largest points alone, where fixed costs weigh least. Prints one JSON
-line a point and a sweep, and one table. `--device cpu --small` tries the script out; there the memory is that of tensors.
+line a point and a sweep, and one table. `--device cpu --small` tries the script out, with the memory of tensors.
 """
 
 from __future__ import annotations

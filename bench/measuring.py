@@ -21,7 +21,7 @@ import torch
 
 from bench.gpu import commit
 from polyarch.core import Info, Method, Problem
-from polyarch.data.task import Classification, Split, TaskShape
+from polyarch.data.task import Classification, Split, Standardise, Task, TaskShape
 from polyarch.distributions import uniform
 from polyarch.spaces import Space
 from polyarch.streams import Streams
@@ -122,16 +122,40 @@ def problem_of(
         images = torch.randn(EXAMPLES, *shape.input, generator=chance)
         return Split(images.to(device), torch.randint(shape.outputs, (EXAMPLES,), generator=chance).to(device))
 
-    with torch.device(device):
+    search, train = split(), split()
+    data = {"train": train, "search": search, "select": search}
+    return _problem(space, shape, repeats, precision, fast, data, torch.zeros(shape.input[0], 1, 1).to(device))
+
+
+def problem_on(task: Task, space: Space, *, fast: bool, device: str = "cuda", repeats: int = 1) -> Problem:
+    """The images of a task, in single precision."""
+    standardise = Standardise(task.standardise.mean.to(device), task.standardise.std.to(device))
+    given = task.learning_data().items()
+    data = {name: Split(standardise(split.x.to(device)), split.y.to(device)) for name, split in given}
+    black = standardise(torch.zeros(task.input_shape[0], 1, 1, device=device))
+    return _problem(space, task.shape, repeats, "float32", fast, data, black)
+
+
+def _problem(
+    space: Space,
+    shape: TaskShape,
+    repeats: int,
+    precision: str,
+    fast: bool,
+    data: Mapping[str, Split],
+    black: torch.Tensor,
+) -> Problem:
+    """Where `black` is, that is the device."""
+    with black.device:
         supernet = space.supernet(shape, repeats)
-    prior, search = uniform(space.decisions), split()
+    prior = uniform(space.decisions)
     return Problem(
         space=space,
         supernet=supernet,
         likelihood=Classification(shape.outputs),
-        prior=replace(prior, logits=prior.logits.to(device)),
-        data={"train": split(), "search": search, "select": search},
-        black=torch.zeros(shape.input[0], 1, 1).to(device),
+        prior=replace(prior, logits=prior.logits.to(black.device)),
+        data=data,
+        black=black,
         precision=precision,
         fast=fast,
     )
