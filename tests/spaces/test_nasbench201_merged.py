@@ -139,7 +139,7 @@ def test_what_leaves_options_out_runs_them_not():
 SIZES = [(3, 4, 5, 7), (2, 16, 8, 8), (2, 6, 1, 4), (5, 32, 6, 6)]
 
 
-def cell(size, kinds, dtype, device):
+def cell(size, dtype, device):
     """Values, convolutions, weights of a mixture with zeros among them, and gradients of nodes."""
     chance = torch.Generator().manual_seed(sum(size))
     batch, channels, *sides = size
@@ -149,14 +149,14 @@ def cell(size, kinds, dtype, device):
         return drawn.contiguous(memory_format=torch.channels_last)
 
     values, gradients = [image(channels) for _ in range(3)], {target: image(channels) for target in (1, 2, 3)}
-    convolved = [image(kinds * (3 - source) * channels).mul_(2).add_(3) for source in range(3)]
-    weights = torch.randn(6, 3 + kinds, generator=chance).to(device)
+    convolved = [image(2 * (3 - source) * channels).mul_(2).add_(3) for source in range(3)]
+    weights = torch.randn(6, 5, generator=chance).to(device)
     for place in ((2, -2), (4, 1), (5, -1), (1, 2)):
         weights[place] = 0
     return values, convolved, weights, gradients
 
 
-def compare_kernels(size, kinds, dtype, device, tolerance):
+def compare_kernels(size, dtype, device, tolerance):
     """Every kernel against what it is in torch."""
     from polyarch.spaces import nasbench201_triton as kernels
 
@@ -165,7 +165,7 @@ def compare_kernels(size, kinds, dtype, device, tolerance):
         for mine, other in zip(ours, theirs, strict=True):
             assert (mine - other).float().norm() <= tolerance * other.float().norm() + 1e-12
 
-    values, convolved, weights, gradients = cell(size, kinds, dtype, device)
+    values, convolved, weights, gradients = cell(size, dtype, device)
     found = [plain.statistics(z.float()) for z in convolved]
     for z, expected in zip(convolved, found, strict=True):
         assert_close(kernels.statistics(z), expected)
@@ -176,8 +176,8 @@ def compare_kernels(size, kinds, dtype, device, tolerance):
         exact = [[part.float() for part in own] for own in before]
         assert_close(kernels.node(*before, weights), [own.to(dtype) for own in plain.node(*exact, weights)])
         for of_values in (True, False):
-            expected = plain.sums(gradient.float(), *exact, kinds, of_values)
-            assert_close([kernels.sums(gradient, *before, kinds, of_values)], [expected])
+            expected = plain.sums(gradient.float(), *exact, of_values)
+            assert_close([kernels.sums(gradient, *before, of_values)], [expected])
         summed[target] = expected
     for source in range(3):
         later = {target: gradients[target] for target in range(source + 1, 4)}
@@ -196,8 +196,7 @@ def test_kernels_by_the_interpreter():
     code = (
         "import torch; torch.set_num_threads(1)\n"
         "from tests.spaces.test_nasbench201_merged import SIZES, compare_kernels\n"
-        "for size in SIZES:\n"
-        "    for kinds in (1, 2): compare_kernels(size, kinds, torch.float32, 'cpu', 3e-6)\n"
+        "for size in SIZES: compare_kernels(size, torch.float32, 'cpu', 3e-6)\n"
     )
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
@@ -207,9 +206,9 @@ def test_kernels_by_the_interpreter():
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("size", "kinds"), [((3, 6, 5, 7), 1), ((64, 16, 32, 32), 2), ((64, 64, 8, 8), 1)])
-def test_kernels_on_a_device(size, kinds, dtype):
-    compare_kernels(size, kinds, dtype, "cuda", 1e-5 if dtype == torch.float32 else 4e-3)
+@pytest.mark.parametrize("size", [(3, 6, 5, 7), (64, 16, 32, 32), (64, 64, 8, 8)])
+def test_kernels_on_a_device(size, dtype):
+    compare_kernels(size, dtype, "cuda", 1e-5 if dtype == torch.float32 else 4e-3)
 
 
 @pytest.mark.cuda

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from polyarch.spaces.darts_plain import FIRST, INPUTS, NODES, Leaving, Made, dilation_of, size_of
 from polyarch.spaces.layers import BatchNorm
+from polyarch.spaces.tiles_triton import room
 
 ELEMENTS = 2048
 """Of a tile."""
@@ -567,10 +568,10 @@ def separable(
     shape = (leaving.targets * len(kinds), size[0], *halved, size[-1])
     between, convolved = (x.new_empty(shape) for _ in range(2))
     if not kinds:
-        return between, convolved, _single(x, 3, 0, size[-1])
+        return between, convolved, room(x, 3, 0, size[-1])
     pixels, blocks = _pixels(between), _blocks(size[-1])
     tiles = triton.cdiv(pixels, blocks["TILE"])
-    partial_statistics = _single(x, tiles, shape[0], 2, size[-1])
+    partial_statistics = room(x, tiles, shape[0], 2, size[-1])
     _separable[(tiles, shape[0])](
         between, convolved, partial_statistics, x, x if given is None else given, weights,
         x if mixture is None else mixture, leaving.source, leaving.targets, pixels, *size[1:3], *halved,
@@ -588,7 +589,7 @@ def pooled(x: Tensor, stride: int) -> tuple[Tensor, Tensor, Tensor]:
     places = torch.empty(both.shape[1:], dtype=torch.int8, device=x.device)
     pixels, blocks = _pixels(both), _blocks(channels)
     tiles = triton.cdiv(pixels, blocks["TILE"])
-    partial_statistics = _single(x, tiles, 2, 2, channels)
+    partial_statistics = room(x, tiles, 2, 2, channels)
     _pooled[(tiles,)](both, places, partial_statistics, x, pixels, *sides, *halved, STRIDE=stride, **blocks)
     return both, places, _statistics(partial_statistics, pixels, blocks)
 
@@ -615,7 +616,7 @@ def sums(made: Made, gradients: Tensor, mixture: Tensor | None, of_mixture: bool
     leaving, channels = made.leaving, gradients.shape[-1]
     pixels, blocks = _pixels(made.pooled), _blocks(channels, 2 * ELEMENTS)
     tiles = triton.cdiv(pixels, blocks["TILE"])
-    out = _single(gradients, tiles, leaving.targets, 1 + FIRST + len(leaving.kinds), channels)
+    out = room(gradients, tiles, leaving.targets, 1 + FIRST + len(leaving.kinds), channels)
     _sums[(tiles, leaving.targets)](
         out, gradients, made.skip, made.pooled, made.pooled_statistics, made.convolved[0], made.statistics[0],
         made.convolved[1], made.statistics[1], leaving.source, leaving.targets, pixels, COUNT=len(leaving.kinds),
@@ -640,10 +641,10 @@ def pointwise_gradient(
     kinds, channels = leaving.stage(second), gradients.shape[-1]
     out = torch.empty_like(between)
     if not kinds:
-        return out, _single(out, 0) if of_weights else None
+        return out, room(out, 0) if of_weights else None
     pixels, blocks = _pixels(out), _blocks(channels)
     chunks, count = _chunks(pixels, channels, len(out), blocks["TILE"])
-    by_weights = _single(out, chunks if of_weights else 0, len(out), channels, channels)
+    by_weights = room(out, chunks if of_weights else 0, len(out), channels, channels)
     inner, of_inner = within if within is not None and len(within[0]) else (out, summed)
     *depthwise, _ = leaving.sizes(second, channels)
     _pointwise_gradient[(chunks, len(out))](
@@ -660,12 +661,12 @@ def depthwise_weight_gradient(made: Made, second: bool, by_depthwise: Tensor, mi
     leaving = made.leaving
     kinds, channels = leaving.stage(second), by_depthwise.shape[-1]
     if not kinds:
-        return _single(by_depthwise, 0)
+        return room(by_depthwise, 0)
     x, known = (made.convolved[0], made.statistics[0]) if second else (made.value, made.statistics[0])
     pixels, blocks = _pixels(by_depthwise), _blocks(channels)
     chunks, count = _chunks(pixels, channels, len(by_depthwise), blocks["TILE"])
     *depthwise, _ = leaving.sizes(second, channels)
-    out = _single(by_depthwise, chunks, sum(depthwise))
+    out = room(by_depthwise, chunks, sum(depthwise))
     _depthwise_weight_gradient[(chunks, len(by_depthwise))](
         out, x, known, by_depthwise, mixture, leaving.source, leaving.targets, pixels,
         *x.shape[-3:-1], *by_depthwise.shape[-3:-1], count,
@@ -683,10 +684,10 @@ def inner_gradient(
     leaving, channels = made.leaving, by_depthwise.shape[-1]
     out = torch.empty_like(by_depthwise)
     if not leaving.inner:
-        return out, _single(out, 0, 2, channels)
+        return out, room(out, 0, 2, channels)
     pixels, blocks = _pixels(out), _blocks(channels)
     tiles = triton.cdiv(pixels, blocks["TILE"])
-    summed = _single(out, tiles, len(out), 2, channels)
+    summed = room(out, tiles, len(out), 2, channels)
     _inner_gradient[(tiles, len(out))](
         out, summed, by_depthwise, made.convolved[0], made.statistics[0], weights, mixture, leaving.source,
         leaving.targets, pixels, *out.shape[-3:-1], KINDS=_code(leaving.inner), COUNT=len(leaving.inner),
@@ -729,7 +730,7 @@ def value_gradient(
 def _statistics(tiles: Tensor, pixels: int, blocks: dict[str, int]) -> Tensor:
     """[3, blocks, channels], from those of tiles [tiles, blocks, 2, channels]."""
     count, number, _, channels = tiles.shape
-    out = _single(tiles, 3, number, channels)
+    out = room(tiles, 3, number, channels)
     rows = max(2 * ELEMENTS // blocks["CHANNELS"], 1)
     sizes = {"TILE": blocks["TILE"], "C": channels, "CHANNELS": blocks["CHANNELS"], "ROWS": rows}
     _combined[(number,)](out, tiles, count, pixels, EPSILON=BatchNorm.epsilon, **sizes, num_warps=8)
@@ -755,10 +756,6 @@ def _chunks(pixels: int, channels: int, blocks: int, tile: int) -> tuple[int, in
     chunks = min(tiles, max(triton.cdiv(pixels * channels, CHUNK), triton.cdiv(256, blocks)))
     count = triton.cdiv(tiles, chunks)
     return triton.cdiv(tiles, count), count
-
-
-def _single(images: Tensor, *shape: int) -> Tensor:
-    return torch.empty(shape, dtype=torch.float32, device=images.device)
 
 
 def _blocks(channels: int, elements: int = ELEMENTS) -> dict[str, int]:

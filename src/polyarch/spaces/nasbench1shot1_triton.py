@@ -15,16 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from polyarch.spaces.nasbench1shot1_plain import Blocks
-from polyarch.spaces.nasbench201_triton import (
-    TILES,
-    _single,
-    _sums,
-    _tile,
-    _tile_of,
-    _tiled,
-    _used,
-    statistics,
-)
+from polyarch.spaces.tiles_triton import added_up, room, statistics, tile, tile_of, tiled, used_of
 
 __all__ = ["block_gradient", "block_sums", "joined", "mixed", "node_gradient", "statistics", "taken", "value_gradient"]
 
@@ -59,7 +50,7 @@ def _weighted(
 ):  # fmt: skip
     """What a block adds to its sum."""
     weight = tl.load(weights + BLOCK)
-    used = _used(pixel, c, left, weight, C)
+    used = used_of(pixel, c, left, weight, C)
     _, before = _normalised(z, mean, factor, scale, shift, start, pixel, c, used, BLOCK, BLOCKS, C)
     return weight * tl.where(before < 0, 0.0, before)  # what is no number stays none
 
@@ -92,14 +83,14 @@ def _taken(
     out, sources, mean, factor, scale, shift, weights, added, pixels,
     NODE: tl.constexpr, NODES: tl.constexpr, C: tl.constexpr, CHANNELS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    start, pixel, c, left, there = _tile(pixels, C, CHANNELS, TILE)
+    start, pixel, c, left, there = tile(pixels, C, CHANNELS, TILE)
     place = start.to(tl.int64) * C + pixel[:, None] * C + c[None, :]
     total = _weighted(
         sources[0], mean, factor, scale, shift, weights, start, pixel, c, left, NODE - 1, 2 * NODES, C
     )  # fmt: skip
     for s in tl.static_range(1, NODE):
         weight = tl.load(added + (NODE - 1) * NODES + s - 1)
-        used = _used(pixel, c, left, weight, C)
+        used = used_of(pixel, c, left, weight, C)
         total += weight * tl.load(sources[s] + place, mask=used, other=0).to(tl.float32)
     tl.store(out + place, total, mask=there)
 
@@ -109,10 +100,10 @@ def _mixed(
     out, places, value, z, mean, factor, scale, shift, weights, added, pixels, height, width,
     KINDS: tl.constexpr, C: tl.constexpr, CHANNELS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    start, pixel, c, left, there = _tile(pixels, C, CHANNELS, TILE)
+    start, pixel, c, left, there = tile(pixels, C, CHANNELS, TILE)
     own = start.to(tl.int64) * C + pixel[:, None] * C + c[None, :]
     weight = tl.load(added)
-    best, place = _maxima(value, start, pixel, c, _used(pixel, c, left, weight, C), height, width, C)
+    best, place = _maxima(value, start, pixel, c, used_of(pixel, c, left, weight, C), height, width, C)
     total = weight * best
     for k in tl.static_range(KINDS):
         total += _weighted(z, mean, factor, scale, shift, weights, start, pixel, c, left, k, KINDS, C)
@@ -125,11 +116,11 @@ def _joined(
     out, z, values, mean, factor, scale, shift, weights, added, pixels,
     NODES: tl.constexpr, C: tl.constexpr, CHANNELS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    start, pixel, c, left, there = _tile(pixels, C, CHANNELS, TILE)
+    start, pixel, c, left, there = tile(pixels, C, CHANNELS, TILE)
     begin = start.to(tl.int64) * C
     for t in tl.static_range(NODES):
         weight = tl.load(added + NODES * NODES + t)
-        used = _used(pixel, c, left, weight, C)
+        used = used_of(pixel, c, left, weight, C)
         value = tl.load(values[t] + begin + pixel[:, None] * C + c[None, :], mask=used, other=0).to(tl.float32)
         found = weight * value + _weighted(
             z, mean, factor, scale, shift, weights, start, pixel, c, left, NODES + t, 2 * NODES, C
@@ -155,7 +146,7 @@ def _node_gradient(
     NODE: tl.constexpr, NODES: tl.constexpr, KINDS: tl.constexpr, OF_ADDED: tl.constexpr,
     C: tl.constexpr, CHANNELS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    start, pixel, c, left, there = _tile(pixels, C, CHANNELS, TILE)
+    start, pixel, c, left, there = tile(pixels, C, CHANNELS, TILE)
     begin = start.to(tl.int64) * C
     place = pixel[:, None] * C + c[None, :]
     rows: tl.constexpr = 2 * KINDS + (NODES + 1) * OF_ADDED
@@ -167,7 +158,7 @@ def _node_gradient(
     for k in tl.static_range(NODES - NODE + 1):
         weight = tl.load(added + (NODE + k) * NODES + NODE - 1)
         wide = C if NODE + k < NODES else NODES * C  # the last is a part of the output's
-        used = there if OF_ADDED else _used(pixel, c, left, weight, C)
+        used = there if OF_ADDED else used_of(pixel, c, left, weight, C)
         at = start.to(tl.int64) * wide + pixel[:, None] * wide + c[None, :]
         part = tl.load(gradients[k] + at, mask=used, other=0).to(tl.float32)
         g += weight * part
@@ -175,7 +166,7 @@ def _node_gradient(
             tl.store(later + (NODE + k) * C, tl.sum(part * u, 0), mask=c < C)
     tl.store(out + begin + place, g, mask=there)
     for k in tl.static_range(KINDS):
-        used = there if OF_ADDED else _used(pixel, c, left, tl.load(weights + k), C)
+        used = there if OF_ADDED else used_of(pixel, c, left, tl.load(weights + k), C)
         _store_block_sums(own, g, z, mean, factor, scale, shift, start, pixel, c, used, k, KINDS, C)
     if OF_ADDED:
         stands = tl.load(places + begin + place, mask=there, other=4).to(tl.int32)
@@ -192,12 +183,12 @@ def _block_sums(
     OWN: tl.constexpr, BLOCKS: tl.constexpr, OF_WEIGHTS: tl.constexpr,
     C: tl.constexpr, CHANNELS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    start, pixel, c, left, there = _tile(pixels, C, CHANNELS, TILE)
+    start, pixel, c, left, there = tile(pixels, C, CHANNELS, TILE)
     own = tiles + tl.program_id(0) * 2 * BLOCKS * C + c
     for block in tl.static_range(BLOCKS):
         wide = C if block < OWN else (BLOCKS - OWN) * C
         at = start.to(tl.int64) * wide + pixel[:, None] * wide + c[None, :]
-        used = there if OF_WEIGHTS else _used(pixel, c, left, tl.load(weights + block), C)
+        used = there if OF_WEIGHTS else used_of(pixel, c, left, tl.load(weights + block), C)
         g = tl.load(gradients[block] + at, mask=used, other=0).to(tl.float32)
         _store_block_sums(own, g, z, mean, factor, scale, shift, start, pixel, c, used, block, BLOCKS, C)
 
@@ -207,10 +198,10 @@ def _block_gradient(
     out, gradients, sums, z, mean, factor, scale, shift, weights, pixels,
     OWN: tl.constexpr, BLOCKS: tl.constexpr, C: tl.constexpr, CHANNELS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    start, pixel, c, left, there = _tile(pixels, C, CHANNELS, TILE)
+    start, pixel, c, left, there = tile(pixels, C, CHANNELS, TILE)
     for block in tl.static_range(BLOCKS):
         weight = tl.load(weights + block)
-        used = _used(pixel, c, left, weight, C)
+        used = used_of(pixel, c, left, weight, C)
         at = block * C + c
         slope = weight * tl.load(scale + at, mask=c < C, other=0) * tl.load(factor + at, mask=c < C, other=0)
         by_z = tl.load(sums + at, mask=c < C, other=0) / pixels
@@ -229,11 +220,11 @@ def _value_gradient(
     out, gradient, places, by_convolutions, added, pixels, height, width,
     C: tl.constexpr, CHANNELS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    start, pixel, c, left, there = _tile(pixels, C, CHANNELS, TILE)
+    start, pixel, c, left, there = tile(pixels, C, CHANNELS, TILE)
     begin = start.to(tl.int64) * C
     own = pixel[:, None] * C + c[None, :]
     weight = tl.load(added)
-    used = _used(pixel, c, left, weight, C)
+    used = used_of(pixel, c, left, weight, C)
     p = start + pixel
     column, row = p % width, (p // width) % height
     total = tl.zeros([TILE, CHANNELS], tl.float32)
@@ -251,7 +242,7 @@ def _value_gradient(
 def taken(node: int, projected: Blocks, values: Sequence[Tensor], added: Tensor) -> Tensor:
     """See `nasbench1shot1_plain.taken`."""
     out = _image(projected)
-    grid, sizes, blocks = _tiled(out)
+    grid, sizes, blocks = tiled(out)
     z, *norm = _given(projected)
     _taken[grid](out, (z, *values), *norm, added, sizes[0], NODE=node, NODES=added.shape[1], **blocks)
     return out
@@ -260,7 +251,7 @@ def taken(node: int, projected: Blocks, values: Sequence[Tensor], added: Tensor)
 def mixed(node: int, value: Tensor, convolved: Blocks, added: Tensor) -> tuple[Tensor, Tensor]:
     """See `nasbench1shot1_plain.mixed`."""
     out, places = torch.empty_like(value), torch.empty_like(value, dtype=torch.int8)
-    grid, sizes, blocks = _tiled(out)
+    grid, sizes, blocks = tiled(out)
     pool = added[node - 1, node - 1]
     _mixed[grid](out, places, value, *_given(convolved), pool, *sizes, KINDS=len(convolved), **blocks)
     return out, places
@@ -269,7 +260,7 @@ def mixed(node: int, value: Tensor, convolved: Blocks, added: Tensor) -> tuple[T
 def joined(projected: Blocks, values: Sequence[Tensor], added: Tensor) -> Tensor:
     """See `nasbench1shot1_plain.joined`."""
     out = _image(projected, len(values))
-    grid, sizes, blocks = _tiled(values[0])
+    grid, sizes, blocks = tiled(values[0])
     z, *norm = _given(projected)
     _joined[grid](out, z, tuple(values), *norm, added, sizes[0], NODES=len(values), **blocks)
     return out
@@ -293,7 +284,7 @@ def node_gradient(
         out, tiles, *images, *_given(convolved), added, pixels, width,
         NODE=node, NODES=nodes, KINDS=kinds, OF_ADDED=of_added, **blocks,
     )  # fmt: skip
-    return out, _added_up(tiles)
+    return out, added_up(tiles)
 
 
 def block_sums(blocks: Blocks, gradients: Sequence[Tensor], of_weights: bool) -> Tensor:
@@ -301,13 +292,13 @@ def block_sums(blocks: Blocks, gradients: Sequence[Tensor], of_weights: bool) ->
     count, (pixels, *_), sizes, tiles = _summed(gradients[0], 2 * len(blocks))
     given = {"OWN": _own(gradients), "BLOCKS": len(blocks), "OF_WEIGHTS": of_weights}
     _block_sums[(count,)](tiles, tuple(gradients), *_given(blocks), pixels, **given, **sizes)
-    return _added_up(tiles).unflatten(0, (2, -1))
+    return added_up(tiles).unflatten(0, (2, -1))
 
 
 def block_gradient(blocks: Blocks, gradients: Sequence[Tensor], sums: Tensor) -> Tensor:
     """See `nasbench1shot1_plain.block_gradient`."""
     out = torch.empty_like(blocks.convolved)
-    grid, sizes, tile = _tiled(gradients[0])
+    grid, sizes, tile = tiled(gradients[0])
     given = {"OWN": _own(gradients), "BLOCKS": len(blocks)}
     _block_gradient[grid](out, tuple(gradients), sums, *_given(blocks), sizes[0], **given, **tile)
     return out
@@ -316,7 +307,7 @@ def block_gradient(blocks: Blocks, gradients: Sequence[Tensor], sums: Tensor) ->
 def value_gradient(node: int, gradient: Tensor, place: Tensor, by_convolutions: Tensor, added: Tensor) -> Tensor:
     """See `nasbench1shot1_plain.value_gradient`."""
     out, pool = torch.empty_like(gradient), added[node - 1, node - 1]
-    grid, sizes, blocks = _tiled(gradient)
+    grid, sizes, blocks = tiled(gradient)
     _value_gradient[grid](out, gradient, place, by_convolutions, pool, *sizes, **blocks)
     return out
 
@@ -329,8 +320,7 @@ def _given(blocks: Blocks) -> tuple[Tensor, ...]:
 def _image(blocks: Blocks, parts: int = 1) -> Tensor:
     """Room for as many channels as some blocks have."""
     batch, _, *sides = blocks.convolved.shape
-    room = blocks.convolved.new_empty(batch, *sides, parts * blocks.affine.shape[2])
-    return room.permute(0, 3, 1, 2)
+    return blocks.convolved.new_empty(batch, *sides, parts * blocks.affine.shape[2]).permute(0, 3, 1, 2)
 
 
 def _own(gradients: Sequence[Tensor]) -> int:
@@ -340,16 +330,8 @@ def _own(gradients: Sequence[Tensor]) -> int:
 
 def _summed(image: Tensor, rows: int) -> tuple[int, tuple[int, int, int], dict[str, int], Tensor]:
     """Programs, (pixels, height, width), the sizes of a tile that is summed over, and room for the sums of all."""
-    _, sizes, blocks = _tiled(image)
-    tile = _tile_of(sizes[0], blocks["CHANNELS"])
-    count = triton.cdiv(sizes[0], tile)
-    warps = 4 if tile * blocks["CHANNELS"] <= 4096 else 8
-    return count, sizes, blocks | {"TILE": tile, "num_warps": warps}, _single(image, count, rows, blocks["C"])
-
-
-def _added_up(tiles: Tensor) -> Tensor:
-    """The sums of all tiles [tiles, rows, channels], added up."""
-    count, rows, channels = tiles.shape
-    found = _single(tiles, rows, channels)
-    _sums[(triton.cdiv(rows * channels, 16),)](found, tiles, count, rows * channels, ROWS=TILES, WIDTH=16, num_warps=8)
-    return found
+    _, sizes, blocks = tiled(image)
+    size = tile_of(sizes[0], blocks["CHANNELS"])
+    count = triton.cdiv(sizes[0], size)
+    warps = 4 if size * blocks["CHANNELS"] <= 4096 else 8
+    return count, sizes, blocks | {"TILE": size, "num_warps": warps}, room(image, count, rows, blocks["C"])

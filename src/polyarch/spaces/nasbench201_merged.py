@@ -7,8 +7,8 @@ Batch norm in cells of a search has neither scale nor shift, so that a node is o
 where z_stk are convolutions of the positive part of x_s, for every node t that s leads to and both kernel sizes k. All
 of a node s are one convolution Z_s, the 1x1 kernels standing in the middle of 3x3 ones. So a node takes one
 convolution, one pass for its statistics and one for the sum, and the same backwards. Where one operation is chosen on
-every edge, Z_s has the chosen kernel alone, or zeros where none is. A bias before batch norm does nothing but to shift
-the running mean, and is added there.
+every edge, `nasbench201_chosen` has the cell. A bias before batch norm does nothing but to shift the running mean, and
+is added there.
 
 With g_t = dL/dx_t, a gradient of the mixture is a sum over examples and pixels, and batch norm's own is made from the
 same sums, n being the number of examples and pixels:
@@ -19,9 +19,9 @@ same sums, n being the number of examples and pixels:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
 from typing import Any, cast, final
 
@@ -34,10 +34,13 @@ from polyarch.spaces.branches import Merged, repeat_of
 from polyarch.spaces.choice import Choice, Selection
 from polyarch.spaces.layers import BatchNorm, Conv2d
 from polyarch.spaces.nasbench201 import EDGES, NODES, OPERATIONS, Cell, Network, edge_name
-from polyarch.spaces.nasbench201_plain import edge, kinds_of
+from polyarch.spaces.nasbench201_chosen import chosen_cell
+from polyarch.spaces.nasbench201_plain import edge
 
 SOURCES = range(NODES - 1)
-NONE, SKIP, POOL = (OPERATIONS.index(name) for name in ("none", "skip_connect", "avg_pool_3x3"))
+LEAVING = tuple(tuple((target, source) for target in range(source + 1, NODES)) for source in SOURCES)
+"""The edges that leave a node, in the order of its convolutions."""
+SKIP, POOL = (OPERATIONS.index(name) for name in ("skip_connect", "avg_pool_3x3"))
 CONVOLUTIONS = tuple(OPERATIONS.index(name) for name in ("nor_conv_1x1", "nor_conv_3x3"))
 """Options of an edge."""
 
@@ -56,36 +59,58 @@ class MergedNasBench201(Merged):
     @override
     def prepare(self, selections: Mapping[str, Selection], chosen: bool, like: Tensor) -> tuple[Any, ...]:
         rows = torch.stack([cast(Tensor, selections[edge_name(*pair)])[..., 0] for pair in EDGES])
-        mixture = rows.permute(2, 0, 1).to(torch.promote_types(like.dtype, torch.float32))  # [repeats, edges, options]
+        mixture = rows.permute(2, 0, 1)  # [repeats, edges, options]
+        run: Callable[..., tuple[Tensor, Tensor | None, Seen]]
         if chosen:
-            small, large = (mixture[..., option] for option in CONVOLUTIONS)
-            columns = (mixture[..., NONE], mixture[..., SKIP], small + large, mixture[..., POOL])
-            mixture = torch.stack(columns, -1)
-        places = {
-            width: _all_places(width, self.repeats, like.device).of(rows if chosen else None)
-            for width in dict.fromkeys(cell.channels for cell in self._cells.values())
-        }
-        convolutions = {k: cell.packed(places[cell.channels], like.dtype) for k, cell in self._cells.items()}
+            run = partial(_chosen_cell, mixture.argmax(-1).to(torch.int32))
+        else:
+            run = partial(_mixed_cell, mixture.to(torch.promote_types(like.dtype, torch.float32)).contiguous())
+        places = _places(tuple(cell.channels for cell in self._cells.values()), self.repeats, chosen, like.device)
+        parts = [conv.weight for cell in self._cells.values() for conv in cell.convolutions]
+        packed = iter(_Packed.apply(places, like.dtype, *parts))
+        each = 1 if chosen else len(SOURCES)
+        weights = [{k: [next(packed) for _ in range(each)] for k in self._cells} for _ in range(self.repeats)]
         others = {k: repeat_of(block) for k, block in enumerate(self._blocks) if k not in self._cells}
         ends = [repeat_of(module) for module in self._ends]
-        return mixture.contiguous(), convolutions, others, ends
+        return run, weights, others, ends
 
     @override
     def run(self, prepared: tuple[Any, ...], x: Tensor, repeat: int) -> Tensor:
-        mixture, convolutions, others, (stem, last, head) = prepared
+        run, weights, others, (stem, last, head) = prepared
         x = stem(x.contiguous(memory_format=torch.channels_last), repeat)
         positive, seen = None, []
         for k in range(len(self._blocks)):
             if k in self._cells:
-                positive = x.relu() if positive is None else positive
-                x, positive, *found = _MixedCell.apply(x, positive, mixture[repeat], *convolutions[k][repeat])
-                seen.append((self._cells[k], *found))
+                x, positive, found = run(repeat, x, positive, weights[repeat][k])
+                seen += [(self._cells[k], *own) for own in found]
             else:
                 x, positive = others[k](x, repeat), None
         if self.network.training:
             _move_statistics(seen, repeat)
         answer: Tensor = head(last(x, repeat).mean((2, 3)), repeat)
         return answer
+
+
+Seen = list[tuple[int, Tensor, Tensor]]
+"""Which convolution of a cell, in the order of edges and kernel sizes, with the mean and variance of what it made."""
+
+
+def _mixed_cell(
+    mixture: Tensor, repeat: int, x: Tensor, positive: Tensor | None, weights: Sequence[Tensor]
+) -> tuple[Tensor, Tensor, Seen]:
+    """The last node, its positive part, and statistics; of x, the positive part may be known."""
+    positive = x.relu() if positive is None else positive
+    x, positive, *statistics = _MixedCell.apply(x, positive, mixture[repeat], *weights)
+    places = [2 * edge(*pair) + k for source in SOURCES for pair in LEAVING[source] for k in range(2)]
+    return x, positive, list(zip(places, *(part.split(x.shape[1]) for part in statistics), strict=True))
+
+
+def _chosen_cell(
+    operations: Tensor, repeat: int, x: Tensor, positive: None, weights: Sequence[Tensor]
+) -> tuple[Tensor, None, Seen]:
+    """The last node, and statistics: of an edge for both kernel sizes; who chooses keeps what is not chosen."""
+    x, (mean, _, variance) = chosen_cell(x, weights[0], operations[repeat])
+    return x, positive, [(2 * e + k, mean[e], variance[e]) for e in range(len(EDGES)) for k in range(2)]
 
 
 @final
@@ -99,157 +124,108 @@ class _MergedCell:
         self.norms = [cast(BatchNorm, option.norm) for option in options]
         self.channels = self.convolutions[0].weight.shape[1]
 
-    def packed(self, places: _Places, dtype: torch.dtype) -> list[tuple[Tensor, ...]]:
-        """For every repeat the weights of all nodes, [outputs, channels, 3, 3]."""
-        found = _Packed.apply(places, dtype, *(conv.weight for conv in self.convolutions))
-        count = len(SOURCES)
-        return [found[start : start + count] for start in range(0, len(found), count)]
-
 
 @torch.no_grad()
-def _move_statistics(seen: Sequence[tuple[_MergedCell, Tensor, Tensor]], repeat: int) -> None:
-    """Moves the running statistics of all cells towards those of the batch.
-
-    Where one kernel is chosen on an edge, both of the edge are moved; who passes such cells keeps what is not chosen.
-    """
-    means, biases, variances = [], [], []
-    kept: tuple[list[Tensor], list[Tensor]] = ([], [])
-    for cell, mean, variance in seen:
-        kinds = len(mean) // (len(EDGES) * cell.channels)
-        blocks = [(target, source) for source in SOURCES for target in range(source + 1, NODES)]
-        for k, (own_mean, own_variance) in enumerate(
-            zip(mean.split(cell.channels), variance.split(cell.channels), strict=True)
-        ):
-            first = 2 * edge(*blocks[k // kinds])
-            for place in (first + k % kinds,) if kinds == 2 else (first, first + 1):
-                means.append(own_mean)
-                variances.append(own_variance)
-                biases.append(cast(Tensor, cell.convolutions[place].bias)[repeat])
-                kept[0].append(cell.norms[place].running_mean[repeat])
-                kept[1].append(cell.norms[place].running_var[repeat])
-    torch._foreach_lerp_(kept[0], torch._foreach_add(means, biases), BatchNorm.momentum)
-    torch._foreach_lerp_(kept[1], variances, BatchNorm.momentum)
+def _move_statistics(seen: Sequence[tuple[_MergedCell, int, Tensor, Tensor]], repeat: int) -> None:
+    """Moves the running statistics of all cells towards those of the batch."""
+    norms = [cell.norms[place] for cell, place, _, _ in seen]
+    biases = [cast(Tensor, cell.convolutions[place].bias)[repeat] for cell, place, _, _ in seen]
+    means = torch._foreach_add([mean for _, _, mean, _ in seen], biases)
+    torch._foreach_lerp_([norm.running_mean[repeat] for norm in norms], means, BatchNorm.momentum)
+    variances = [variance for _, _, _, variance in seen]
+    torch._foreach_lerp_([norm.running_var[repeat] for norm in norms], variances, BatchNorm.momentum)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Weights of many convolutions as those of one per node.
+# Weights of many convolutions as those of few.
 
 
 @final
 @dataclass(frozen=True)
 class _Places:
-    """Where the weights of a cell's convolutions stand in those of its nodes, for all repeats.
+    """Where the weights of all convolutions stand in those of the parts that are passed.
 
-    One after another, the weights of convolutions are `flat`, with a zero behind them; so are those of nodes, each in
-    the order [repeats, outputs, height, width, inputs].
+    One after another, the weights of convolutions are `flat`, with a zero behind them; so are those of parts, for every
+    repeat and cell: where one operation is chosen those of the cell, else those of every node.
     """
 
     index: Tensor
-    """Of every weight of the nodes, where it stands in `flat`."""
+    """Of every weight of the parts, where it stands in `flat`."""
     back: Tensor
-    """Of every weight in `flat`, where it stands in the nodes."""
-    kept: Tensor | None
-    """Which weights in `flat` the nodes have; None is all."""
+    """Of every weight in `flat`, where it stands in the parts."""
     shapes: tuple[torch.Size, ...]
-    """Of the nodes."""
+    """Of the parts, as they lie in memory."""
+    order: tuple[int, ...]
+    """Their axes, as they are used, among those in memory."""
 
-    def nodes(self, merged: Tensor) -> tuple[Tensor, ...]:
-        """The weights of every repeat and node, [outputs, inputs, 3, 3], of all one after another."""
-        parts = merged.split([shape.numel() for shape in self.shapes])
-        each = [part.view(shape).permute(0, 1, 4, 2, 3) for part, shape in zip(parts, self.shapes, strict=True)]
-        return tuple(node[repeat] for repeat in range(len(each[0])) for node in each)
+    def parts(self, merged: Tensor) -> tuple[Tensor, ...]:
+        """Of all one after another."""
+        each = merged.split([shape.numel() for shape in self.shapes])
+        return tuple(part.view(shape).permute(self.order) for part, shape in zip(each, self.shapes, strict=True))
 
-
-@final
-class _AllPlaces:
-    """`_Places` of mixtures, and of cells with one operation on every edge."""
-
-    def __init__(self, channels: int, repeats: int, device: torch.device) -> None:
-        own, sizes = {}, (1, 3)
-        start = 0
-        for pair in EDGES:
-            for k, size in enumerate(sizes):
-                shape = (repeats, channels, channels, size, size)
-                count = torch.Size(shape).numel()
-                own[(*pair, k)] = torch.arange(start, start + count).view(shape)
-                start += count
-        nothing = torch.full((repeats, channels, channels, 3, 3), start)
-        small, large = {}, {}
-        for pair in EDGES:
-            small[pair], large[pair] = nothing.clone(), own[(*pair, 1)]
-            small[pair][..., 1, 1] = own[(*pair, 0)][..., 0, 0]
-
-        def laid_out(*by_edge: Mapping[tuple[int, int], Tensor]) -> list[Tensor]:
-            """The blocks of every node, in the order of memory."""
-            return [
-                torch.cat([part[target, s] for target in range(s + 1, NODES) for part in by_edge], 1)
-                .permute(0, 1, 3, 4, 2)
-                .contiguous()
-                for s in SOURCES
-            ]
-
-        def flat(parts: Sequence[Tensor]) -> Tensor:
-            return torch.cat([part.reshape(-1) for part in parts])
-
-        def inverse(*indices: Tensor) -> Tensor:
-            found = torch.zeros(start + 1, dtype=torch.int64)
-            for index in indices:
-                found[index] = torch.arange(len(index))
-            return found[:-1].to(device)
-
-        both = laid_out(small, large)
-        index = flat(both)
-        self.mixed = _Places(index.to(device), inverse(index), None, tuple(part.shape for part in both))
-        one = laid_out(large)
-        self._shapes = tuple(part.shape for part in one)
-        kinds = [flat(laid_out(part)) for part in (dict.fromkeys(EDGES, nothing), small, large)]
-        self._kinds, self._back = torch.stack(kinds).to(device), inverse(*kinds[1:])
-        # Repeat and edge of every weight, numbered through, and in `flat` its kernel too.
-        numbers = torch.arange(repeats).view(-1, 1, 1, 1, 1) * len(EDGES)
-        owner = {pair: (numbers + e).expand(nothing.shape) for e, pair in enumerate(EDGES)}
-        self._owner = flat(laid_out(owner)).to(device)
-        in_flat = [(numbers + EDGES.index(pair)).expand(own[(*pair, k)].shape) for pair in EDGES for k in range(2)]
-        self._owner_in_flat = flat(in_flat).to(device)
-        self._kernel = flat([torch.full_like(own[(*pair, k)], 1 + k) for pair in EDGES for k in range(2)]).to(device)
-
-    def of(self, chosen: Tensor | None) -> _Places:
-        """Of mixtures, or of the operations that were chosen [edges, options, repeats], 1 for each and 0 for others."""
-        if chosen is None:
-            return self.mixed
-        small, large = (chosen[:, option] != 0 for option in CONVOLUTIONS)
-        kernel = (small.long() + 2 * large.long()).T.reshape(-1)  # [repeats * edges]: 0 is none
-        index = self._kinds.gather(0, kernel[self._owner].unsqueeze(0)).squeeze(0)
-        return _Places(index, self._back, kernel[self._owner_in_flat] == self._kernel, self._shapes)
+    def merged(self, parts: Sequence[Tensor]) -> Tensor:
+        """All one after another."""
+        in_memory = [self.order.index(axis) for axis in range(len(self.order))]
+        return torch.cat([part.permute(in_memory).reshape(-1) for part in parts])
 
 
 @cache
-def _all_places(channels: int, repeats: int, device: torch.device) -> _AllPlaces:
-    # Once for all cells as wide: a step that is being captured can make no tensors out of what the host knows.
-    return _AllPlaces(channels, repeats, device)
+def _places(widths: tuple[int, ...], repeats: int, chosen: bool, device: torch.device) -> _Places:
+    """Of cells so wide.
+
+    Made once: a step that is being captured can make no tensors out of what the host knows.
+    """
+    in_flat: list[dict[tuple[int, int], tuple[Tensor, Tensor]]] = []
+    """Of every cell and edge the 1x1 and the 3x3 kernel, [repeats, outputs, inputs, height, width]."""
+    start = 0
+    for channels in widths:
+        in_flat.append({})
+        for pair in EDGES:
+            sizes = [torch.Size((repeats, channels, channels, side, side)) for side in (1, 3)]
+            middle, end = start + sizes[0].numel(), start + sizes[0].numel() + sizes[1].numel()
+            in_flat[-1][pair] = (
+                torch.arange(start, middle).view(sizes[0]),
+                torch.arange(middle, end).view(sizes[1]),
+            )
+            start = end
+    if chosen:
+        each = [_of_cell([own[pair] for pair in EDGES]) for own in in_flat]
+    else:
+        each = [_of_node([own[pair] for pair in LEAVING[source]], start) for own in in_flat for source in SOURCES]
+    parts = [part[repeat] for repeat in range(repeats) for part in each]
+    index = torch.cat([part.reshape(-1) for part in parts])
+    back = torch.zeros(start + 1, dtype=torch.int64)
+    back[index] = torch.arange(len(index))
+    order = (0, 1, 2, 3) if chosen else (0, 3, 1, 2)
+    return _Places(index.to(device), back[:-1].to(device), tuple(part.shape for part in parts), order)
+
+
+def _of_cell(kernels: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """Both kernels of every edge as `nasbench201_chosen_plain` has them: [repeats, edges, 10, inputs, outputs]."""
+    pixels = [torch.cat([large.flatten(3), small.flatten(3)], -1) for small, large in kernels]
+    return torch.stack(pixels, 1).permute(0, 1, 4, 3, 2)
+
+
+def _of_node(kernels: Sequence[tuple[Tensor, Tensor]], nothing: int) -> Tensor:
+    """Both kernels of every edge as outputs of one 3x3 kernel: [repeats, outputs, 3, 3, inputs]."""
+    pairs = [(nn.functional.pad(small, (1, 1, 1, 1), value=nothing), large) for small, large in kernels]
+    return torch.cat([kernel for pair in pairs for kernel in pair], 1).permute(0, 1, 3, 4, 2)
 
 
 class _Packed(torch.autograd.Function):
-    """Weights of nodes from those of convolutions."""
+    """Weights of parts from those of convolutions, for the whole network at once."""
 
     @staticmethod
     def forward(ctx: Any, places: _Places, dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:
-        """See `_MergedCell.packed`."""
+        """For every repeat and cell."""
         ctx.places, ctx.shapes, ctx.dtype = places, [weight.shape for weight in weights], weights[0].dtype
         flat = torch.cat([*(weight.reshape(-1) for weight in weights), weights[0].new_zeros(1)]).to(dtype)
-        return places.nodes(flat.index_select(0, places.index))
+        return places.parts(flat.index_select(0, places.index))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Every weight's own place; what stands around 1x1 kernels is left out."""
-        places, sources = ctx.places, len(SOURCES)
-        parts = [
-            gradients[repeat * sources + source].permute(0, 2, 3, 1).reshape(-1)
-            for source in SOURCES
-            for repeat in range(len(gradients) // sources)
-        ]
-        flat = torch.cat(parts).index_select(0, places.back).to(ctx.dtype)
-        if places.kept is not None:
-            flat = flat.where(places.kept, 0)
+        flat = ctx.places.merged(gradients).index_select(0, ctx.places.back).to(ctx.dtype)
         found = flat.split([shape.numel() for shape in ctx.shapes])
         return None, None, *(part.view(shape) for part, shape in zip(found, ctx.shapes, strict=True))
 
@@ -305,7 +281,7 @@ class _MixedCell(torch.autograd.Function):
         for source in reversed(SOURCES):
             target = source + 1
             before = (part[:target] for part in (values, convolved, means, factors))
-            summed[target] = operations.sums(gradients[target], *before, kinds_of(mixture), of_mixture)
+            summed[target] = operations.sums(gradients[target], *before, of_mixture)
             by_convolved = operations.convolved_gradient(
                 source, convolved[source], means[source], factors[source], gradients, summed, mixture
             )
@@ -345,10 +321,7 @@ def _mixture_gradient(summed: Mapping[int, Tensor]) -> Tensor:
 
 @cache
 def _rows_of_options(device: torch.device) -> Tensor:
-    """Of every edge and option, which of the sums of all nodes it is; the last, behind them, where it is nothing.
-
-    Of mixtures alone: what is chosen has no gradient.
-    """
+    """Of every edge and option, which of the sums of all nodes it is; the last, behind them, where it is nothing."""
     first, found = 0, torch.full((len(EDGES), len(OPERATIONS)), -1)
     for target in range(1, NODES):
         for source in range(target):

@@ -1,8 +1,8 @@
 """The operations of `nasbench201_merged` written out in torch, for any device and precision; kernels must equal them.
 
-Images are [batch, channels, h, w]. Weights of a mixture are [edges, options]: those of nothing, of a skip, of one or
-more kinds of convolutions, and of pooling. Convolutions Z_s of a node s have a block of C channels for every edge that
-leaves it and every kind: with K kinds, block K (t - s - 1) + k is of kind k on the edge to node t.
+Images are [batch, channels, h, w]. Weights of a mixture are [edges, options]: of nothing, of a skip, of both kinds of
+convolutions, and of pooling. Convolutions Z_s of a node s have a block of C channels for every edge that leaves it
+and both kinds: block 2 (t - s - 1) + k is of kind k on the edge to node t.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from torch import Tensor
 
 from polyarch.spaces.layers import BatchNorm
 
-SKIP, FIRST, POOL = 1, 2, -1
+SKIP, FIRST, POOL = 1, 2, 4
 """Columns of weights; `FIRST` is of the first kind of convolutions."""
+KINDS = 2
+"""Of convolutions: 1x1 and 3x3."""
 
 
 def edge(target: int, source: int) -> int:
@@ -24,14 +26,9 @@ def edge(target: int, source: int) -> int:
     return target * (target - 1) // 2 + source
 
 
-def kinds_of(weights: Tensor) -> int:
-    """How many kinds of convolutions there are."""
-    return weights.shape[1] - 3
-
-
-def block(convolved: Tensor, channels: int, kinds: int, target: int, source: int, k: int) -> Tensor:
+def block(convolved: Tensor, channels: int, target: int, source: int, k: int) -> Tensor:
     """What one convolution of an edge made."""
-    first = (kinds * (target - source - 1) + k) * channels
+    first = (KINDS * (target - source - 1) + k) * channels
     return convolved[:, first : first + channels]
 
 
@@ -63,8 +60,8 @@ def node(
     for source, value in enumerate(values):
         own = weights[edge(target, source)]
         found = found + own[SKIP] * value + own[POOL] * pooled(value)
-        for k in range(kinds := kinds_of(weights)):
-            z = _normalised(convolved, means, factors, channels, kinds, target, source, k)
+        for k in range(KINDS):
+            z = _normalised(convolved, means, factors, channels, target, source, k)
             found = found + own[FIRST + k] * z
     return found, found.relu()
 
@@ -75,7 +72,6 @@ def sums(
     convolved: Sequence[Tensor],
     means: Sequence[Tensor],
     factors: Sequence[Tensor],
-    kinds: int,
     of_values: bool,
 ) -> Tensor:
     """Sums over examples and pixels [rows, channels] that the gradients of a node are made from.
@@ -85,9 +81,9 @@ def sums(
     """
     target, channels = len(values), values[0].shape[1]
     made = [
-        _normalised(convolved, means, factors, channels, kinds, target, source, k)
+        _normalised(convolved, means, factors, channels, target, source, k)
         for source in range(target)
-        for k in range(kinds)
+        for k in range(KINDS)
     ]
     rows = [gradient, *(gradient * z for z in made)]
     if of_values:
@@ -105,13 +101,13 @@ def convolved_gradient(
     weights: Tensor,
 ) -> Tensor:
     """The gradient of Z_s, through batch norm: w factor (g - mean of g - z^ mean of g z^)."""
-    parts, kinds = [], kinds_of(weights)
+    parts = []
     for target, gradient in sorted(gradients.items()):
         channels, count = gradient.shape[1], gradient.numel() // gradient.shape[1]
-        for k in range(kinds):
-            own = [block(part, channels, kinds, target, source, k) for part in (convolved, mean[None], factor[None])]
+        for k in range(KINDS):
+            own = [block(part, channels, target, source, k) for part in (convolved, mean[None], factor[None])]
             z, m, f = own[0], *(part.view(1, -1, 1, 1) for part in own[1:])
-            mean_g, mean_gz = (row.view(1, -1, 1, 1) / count for row in summed[target][[0, 1 + kinds * source + k]])
+            mean_g, mean_gz = (row.view(1, -1, 1, 1) / count for row in summed[target][[0, 1 + KINDS * source + k]])
             weight = weights[edge(target, source), FIRST + k]
             parts.append(weight * f * (gradient - mean_g - (z - m) * f * mean_gz))
     return torch.cat(parts, 1)
@@ -140,11 +136,10 @@ def _normalised(
     means: Sequence[Tensor],
     factors: Sequence[Tensor],
     channels: int,
-    kinds: int,
     target: int,
     source: int,
     k: int,
 ) -> Tensor:
     own = (part[source] for part in (convolved, [m[None] for m in means], [f[None] for f in factors]))
-    z, m, f = (block(part, channels, kinds, target, source, k) for part in own)
+    z, m, f = (block(part, channels, target, source, k) for part in own)
     return (z - m.view(1, -1, 1, 1)) * f.view(1, -1, 1, 1)
