@@ -7,11 +7,11 @@ import torch
 import polyarch as pa
 from polyarch import PolyarchError
 from polyarch.core import FeedSpec, Info, Problem
-from polyarch.data.task import Split
+from polyarch.data.task import Split, TaskShape
 from polyarch.distributions import exponential
 from polyarch.methods import FixedDepth, Parsec, VariationalDepth
 from polyarch.streams import NAMES, Streams
-from polyarch.training.capture import captured_form
+from polyarch.training.capture import captured_form, settled_form
 from polyarch.training.loop import Batches, Diverged, Loop, Progress, stopping_split
 from polyarch.training.optimisers import momentum_buffers, sgd
 
@@ -134,6 +134,17 @@ def test_the_form_that_is_captured():
     assert captured_form(sparse) == Parsec(samples=2, form="dense")
     dense = Parsec(form="dense")
     assert captured_form(dense) is dense
+
+
+def test_a_form_is_chosen_where_networks_run_fused():
+    fused = pa.spaces.NasBench201(channels=4, cells=1).supernet(TaskShape((3, 8, 8), 10))
+    plain = SPACE.supernet(TaskShape((2,), 2))
+    assert settled_form(Parsec(), fused, "cuda").form == "dense"
+    assert settled_form(Parsec(), fused, "cpu").form == "sparse"
+    assert settled_form(Parsec(), plain, "cuda").form == "sparse"
+    assert settled_form(Parsec(form="sparse"), fused, "cuda").form == "sparse"
+    fused.allow_fast(False)
+    assert settled_form(Parsec(), fused, "cuda").form == "sparse"
 
 
 def test_streams_are_independent_and_restorable():

@@ -28,6 +28,7 @@ from polyarch.spaces.base import Space
 from polyarch.spaces.views import Dense
 from polyarch.streams import Streams
 from polyarch.training.augment import Augment
+from polyarch.training.capture import Form
 from polyarch.training.evaluation import best_architecture, evaluate_mean
 from polyarch.training.optimisers import DARTS_WEIGHTS, Sgd, momentum_buffers
 from polyarch.training.snapshots import Snapshot
@@ -65,9 +66,9 @@ class OneShot(Method):
     """lambda, what holds a path near its start (Metaprox: 10)."""
     outer_lr: Annotated[float, Above(0), AtMost(1)] = 1.0
     """How far w moves towards the mean of the paths' ends (the thesis's example: 1)."""
-    form: Literal["sparse", "dense"] = "sparse"
-    """Run only the operations of a path, or all of them with weights 0 and 1, which a CUDA device can capture. Both
-    learn the same."""
+    form: Form = "auto"
+    """Run only the operations of a path (`sparse`), or all of them with weights 0 and 1, which a CUDA device can
+    capture (`dense`); both learn the same. `auto` is dense where networks run fused."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -145,7 +146,7 @@ class OneShot(Method):
         """S steps on one path; gives the loss before the first."""
         weights = list(state.weights.values())
         start = Snapshot(weights) if self.proximal and self.inner_steps > 1 else None
-        view = problem.supernet.quickest(choices) if self.form == "sparse" else Dense(choices)
+        view = problem.supernet.quickest(choices) if self.form != "dense" else Dense(choices)
         first = None
         for _ in range(self.inner_steps):
             fit = -problem.log_likelihood(problem.supernet(batch.x, view), batch)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from polyarch.spaces.base import Space
 from polyarch.spaces.views import Dense
 from polyarch.streams import Streams
 from polyarch.training.augment import Augment
+from polyarch.training.capture import Form
 from polyarch.training.evaluation import collapse_of, evaluate_view
 from polyarch.training.optimisers import DARTS_WEIGHTS, Adam, Sgd, adam_buffers, momentum_buffers
 
@@ -54,9 +55,9 @@ class Parsec(Method):
     auxiliary: NonNegative = 0.0
     """Weight of an auxiliary tower's loss in what the weights learn, where networks have one: those of `darts` with
     network=evaluation (section 4.2: the towers of the final network, there 0.4)."""
-    form: Literal["sparse", "dense"] = "sparse"
-    """Run only the operations of a sample, with the memory of one network, or all of them with weights 0 and 1, which
-    a CUDA device can capture. Both learn the same."""
+    form: Form = "auto"
+    """Run only the operations of a sample, with the memory of one network (`sparse`), or all of them with weights 0 and
+    1, which a CUDA device can capture (`dense`); both learn the same. `auto` is dense where networks run fused."""
 
     @override
     def feeds(self, problem: Problem) -> dict[str, FeedSpec]:
@@ -100,7 +101,7 @@ class Parsec(Method):
         train, search = self.augment.batch(problem, train), self.augment.batch(problem, search)
         belief = self.distribution(problem.space, state.belief)
         choices = (belief.log_probs.detach().unsqueeze(1) + feed.draws["gumbel"]).argmax(-1)  # [repeats, K, decisions]
-        view = problem.supernet.quickest if self.form == "sparse" else Dense
+        view = problem.supernet.quickest if self.form != "dense" else Dense
         views = [view(rows) for rows in choices.unbind(1)]
 
         def fits(batch: Batch, k: int) -> list[Tensor]:

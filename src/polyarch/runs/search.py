@@ -108,6 +108,7 @@ def search(
         _check_free(folder)
     with saying_what_to_lower(method, space, repeats):
         loop = _first(config, task)  # what does not go together shows here
+        config = replace(config, method=configs.describe_method(loop.method))  # what it chose by rule, too
         with _claimed(folder, config) if distributed.rank() == 0 else nullcontext():
             runs = _train(folder, config, task, loop, callbacks)
     return _one_or_all(runs)

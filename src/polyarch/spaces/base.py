@@ -73,6 +73,10 @@ class Supernet(nn.Module, ABC):
         """
         return SparsePerRepeat.read(choices) if SparsePerRepeat in self.views else Dense(choices)
 
+    def fuses(self, view: type[View]) -> bool:
+        """Whether passes under such views take a form that is fused for speed, on a CUDA device."""
+        return False
+
     def keep_running(self, options: Mapping[str, Collection[int]]) -> None:
         """From now on only these options of every simplex run; the others must have weight 0 in every view.
 

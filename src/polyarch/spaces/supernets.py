@@ -154,21 +154,21 @@ class ChoiceSupernet(Supernet):
         left_out = {name: weight.unsqueeze(0) for name, weight in (kept or {}).items()}
         one_each = self.training and isinstance(view, Dense | SparsePerRepeat)
         with self.buffers_of_options.kept(selections) if one_each else nullcontext():
-            if self.merged is not None and not left_out and self._runs_merged(x, view):
+            on_cuda = isinstance(x, Tensor) and x.is_cuda
+            if self.merged is not None and on_cuda and not left_out and self.fuses(type(view)):
                 return (self.merged(x, selections, isinstance(view, Dense)),)
             return self.runner.run(x, {**selections, **left_out}, self.training, isinstance(view, Soft))
 
-    def _runs_merged(self, x: Any, view: View) -> bool:
-        """Whether a pass takes the faster form, which is for CUDA devices and normalises by the batch of one rank."""
-        on_cuda = isinstance(x, Tensor) and x.is_cuda and distributed.size() == 1
-        by_batch = self.training or getattr(self.space, "statistics", "running") == "batch"
-        return self.merged is not None and self._fast and on_cuda and by_batch and isinstance(view, Soft | Dense)
+    @override
+    def fuses(self, view: type[View]) -> bool:
+        by_batch = self.training or getattr(self.space, "statistics", "running") == "batch"  # of one rank
+        usable = self.merged is not None and self._fast and by_batch and distributed.size() == 1
+        return usable and issubclass(view, Soft | Dense)
 
     @override
     def quickest(self, choices: Tensor, *, replayed: bool = False) -> SparsePerRepeat | Dense:
-        dense = Dense(choices)
         # The faster form leaves out what is not chosen; the plain one runs all of it, which no replaying makes up for.
-        return dense if replayed and self._runs_merged(choices, dense) else super().quickest(choices)
+        return Dense(choices) if replayed and choices.is_cuda and self.fuses(Dense) else super().quickest(choices)
 
     @override
     def allow_fast(self, allowed: bool) -> str:

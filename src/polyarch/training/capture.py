@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, final
 
 import torch
 from torch import Tensor
 
 from polyarch.core import Info, Method
 from polyarch.settings import updated
+from polyarch.spaces.base import Supernet
+from polyarch.spaces.views import Dense
 from polyarch.trees import leaves, tree_map
 
 if TYPE_CHECKING:
@@ -19,6 +21,17 @@ if TYPE_CHECKING:
 WARM_UP_STEPS = 3
 
 Said = TypeVar("Said")
+
+Form = Literal["auto", "sparse", "dense"]
+"""How a method runs the architectures that it samples: a setting `form` of such methods."""
+
+
+def settled_form(method: Method, supernet: Supernet, device: str) -> Method:
+    """The method with its form chosen where that is `auto`: the quicker one on such a device."""
+    if getattr(method, "form", "") != "auto":
+        return method
+    # Fused, what is not chosen costs a look, and a step that is captured no work of the host.
+    return updated(method, {"form": "dense" if device == "cuda" and supernet.fuses(Dense) else "sparse"})
 
 
 def captured_form(method: Method) -> Method:

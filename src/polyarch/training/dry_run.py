@@ -19,7 +19,7 @@ from polyarch.spaces.base import Space
 from polyarch.spaces.views import All, Dense
 from polyarch.streams import Streams
 from polyarch.training.allocation import Allocation
-from polyarch.training.capture import captured_form
+from polyarch.training.capture import captured_form, settled_form
 from polyarch.training.loop import Batches, Recording, recording_of
 from polyarch.trees import leaves, tree_map
 
@@ -136,7 +136,7 @@ def dry_run(method: Method, space: Space, task: Task, repeats: int = 1) -> Memor
             data=_data(task, one) + _places(feed, parts),
             step=max(peaks),
             evaluation=_peak(partial(_pass_of_an_evaluation, problem)),
-            recordings=peaks if dense is method else (),
+            recordings=peaks if settled_form(method, problem.supernet, "cuda") == dense else (),
         )
 
 

@@ -16,7 +16,7 @@ from polyarch import distributed
 from polyarch.core import Batch, Feed, FeedSpec, Info, Method, Part, Problem, State
 from polyarch.errors import PolyarchError
 from polyarch.streams import Streams
-from polyarch.training.capture import CapturedStep, Recordings, captured_form
+from polyarch.training.capture import CapturedStep, Recordings, captured_form, settled_form
 from polyarch.trees import leaves, tree_map
 
 logger = logging.getLogger("polyarch")
@@ -159,16 +159,17 @@ class Loop:
         epochs: int,
     ) -> None:
         """Prepares everything that is made once; `state` is as `method.init` left it, or restored."""
-        self.method, self.state, self.streams = method, state, streams
+        self.state, self.streams = state, streams
         self.progress, self.epochs = progress, epochs
         self.device = problem.device
+        self._allow_fast(problem)
+        self.method = method = settled_form(method, problem.supernet, self.device.type)
         self._captures = self.device.type == "cuda" and captured_form(method) is method
         # One for all recordings: parts follow each other, and what one says is read or copied before the next.
         self._pool = torch.cuda.graph_pool_handle() if self._captures else None
         self.problem = replace(problem, replay=Recordings(self._pool) if self._captures else None)
         self.split = stopping_split(method, problem)
         problem.supernet.draw_from([s["noise"] for s in streams])
-        self._choose_form()
         self.batches = Batches(problem, method.feeds(problem))
         self._schedule = {name: torch.tensor(value, device=self.device) for name, value in method.schedule(0).items()}
         self._draws: dict[str, Any] = {}
@@ -181,10 +182,10 @@ class Loop:
             progress.best_epoch = [0] * problem.repeats
             progress.stopped_epoch = [0] * problem.repeats
 
-    def _choose_form(self) -> None:
+    def _allow_fast(self, problem: Problem) -> None:
         """Lets networks run in a form that is fused for speed; where they cannot, says why."""
-        why = self.problem.supernet.allow_fast(self.problem.fast)
-        if why and self.problem.fast and self.device.type == "cuda" and distributed.rank() == 0:
+        why = problem.supernet.allow_fast(problem.fast)
+        if why and problem.fast and self.device.type == "cuda" and distributed.rank() == 0:
             logger.warning("steps are made in the plain form: %s", why)
 
     def epoch(self) -> dict[str, Any] | None:

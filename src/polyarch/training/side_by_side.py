@@ -20,7 +20,7 @@ from polyarch.core import Feed, Info, Method, Problem, State, gradients
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Space
-from polyarch.spaces.views import SparsePerRepeat, one_hot
+from polyarch.spaces.views import Dense, SparsePerRepeat, one_hot
 from polyarch.streams import Streams
 from polyarch.training.evaluation import evaluate_view
 from polyarch.training.optimisers import Sgd, momentum_buffers
@@ -69,7 +69,9 @@ class SideBySide(Method):
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
         [batch] = feed.batches["train"]
         problem.supernet.train()
-        fit = problem.log_likelihood(problem.supernet(batch.x, self.view), batch)
+        fused = problem.device.type == "cuda" and problem.supernet.fuses(Dense)
+        view = Dense(self.distribution(problem.space, state.belief).mode()) if fused else self.view
+        fit = problem.log_likelihood(problem.supernet(batch.x, view), batch)
         told = {"log_likelihood": fit.detach()}
         found = gradients(-fit, list(state.weights.values())) if state.weights else []
         if self.tells_gradients:
