@@ -119,8 +119,11 @@ def test_the_doctor_tells_a_cuda_device_apart():
     assert bytes_["total"] == 2 * bytes_["state"] + bytes_["scratch"] + bytes_["data"] + busiest
     assert cuda["graphs"] > 1.2 * bytes_["step"], "training again is warmed up beside the pool of the way there"
     assert cuda["total"] > bytes_["total"]
-    sparse = cli("doctor", "--space", "nasbench201", "--method", "single-path", "--json").json["search"]
+    sampled = ("--space", "nasbench201", "--method", "single-path", "--json")
+    sparse = cli("doctor", *sampled, "--set", "form=sparse").json["search"]
     assert sparse["bytes_on_cuda"] == {"graphs": 0, "total": sparse["bytes"]["total"]}
+    chosen = cli("doctor", *sampled).json["search"]
+    assert chosen["bytes_on_cuda"]["graphs"] > 0, "networks of this space run fused there, and dense then"
     printed = cli("doctor", *rolled_out).out
     assert "\n  memory: state " in printed
     assert "\n  on a CUDA device: graphs " in printed

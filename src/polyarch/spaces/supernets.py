@@ -154,10 +154,12 @@ class ChoiceSupernet(Supernet):
         left_out = {name: weight.unsqueeze(0) for name, weight in (kept or {}).items()}
         one_each = self.training and isinstance(view, Dense | SparsePerRepeat)
         with self.buffers_of_options.kept(selections) if one_each else nullcontext():
-            on_cuda = isinstance(x, Tensor) and x.is_cuda
-            if self.merged is not None and on_cuda and not left_out and self.fuses(type(view)):
+            if self.merged is not None and not left_out and self._runs_merged(x, view):
                 return (self.merged(x, selections, isinstance(view, Dense)),)
             return self.runner.run(x, {**selections, **left_out}, self.training, isinstance(view, Soft))
+
+    def _runs_merged(self, x: Any, view: View) -> bool:
+        return isinstance(x, Tensor) and x.is_cuda and self.fuses(type(view))
 
     @override
     def fuses(self, view: type[View]) -> bool:
@@ -168,7 +170,8 @@ class ChoiceSupernet(Supernet):
     @override
     def quickest(self, choices: Tensor, *, replayed: bool = False) -> SparsePerRepeat | Dense:
         # The faster form leaves out what is not chosen; the plain one runs all of it, which no replaying makes up for.
-        return Dense(choices) if replayed and choices.is_cuda and self.fuses(Dense) else super().quickest(choices)
+        dense = Dense(choices)
+        return dense if replayed and self._runs_merged(choices, dense) else super().quickest(choices)
 
     @override
     def allow_fast(self, allowed: bool) -> str:
