@@ -333,13 +333,20 @@ class Method(ABC):
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
         """Changes `state` in place."""
 
-    def end_epoch(self, problem: Problem, state: State, evaluated: bool) -> Info:
-        """What is done after the steps of every epoch, such as an E-step over all data; nothing by default.
+    def end_epoch(self, problem: Problem, state: State, epoch: int, evaluated: bool) -> Info:
+        """What is done after the steps of an epoch (from 0), such as an E-step over all data; nothing by default.
 
         Its metrics are what else is worth watching. They are told with the evaluation that follows, so that those of an
         epoch that is not `evaluated` need not be made.
         """
         return Info({})
+
+    def keeps(self, epoch: int) -> bool:
+        """Whether what an epoch (from 0) ends with may be kept, and counts for early stopping; by default always.
+
+        Not, say, while belief has not begun to move: such a state may be the best of a search that has only begun.
+        """
+        return True
 
     @abstractmethod
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:

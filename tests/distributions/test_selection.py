@@ -27,16 +27,16 @@ def test_expectation_is_rounded():
 
 
 def test_auto_is_the_papers_rule_for_the_size_of_the_data():
-    assert selection.rule_for("auto", True, 200) == "argmax"
-    assert selection.rule_for("auto", True, 60_000) == "95%"
-    assert selection.rule_for("auto", False, 60_000) == "argmax"
+    assert selection.rule_for("auto", True, {"train": 200}) == "argmax"
+    assert selection.rule_for("auto", True, {"train": 60_000}) == "95%"
+    assert selection.rule_for("auto", False, {"train": 60_000}) == "argmax"
 
 
 def test_rules_for_one_ordered_decision_are_refused_elsewhere():
     with pytest.raises(PolyarchError, match="argmax"):
-        selection.rule_for("95%", False, 100)
+        selection.rule_for("95%", False, {"train": 100})
     with pytest.raises(PolyarchError, match="did you mean 'argmax'"):
-        selection.rule_for("argmaks", True, 100)
+        selection.rule_for("argmaks", True, {"train": 100})
 
 
 def test_ties_go_to_the_shallower():

@@ -161,6 +161,12 @@ def changed():
 OTHERS = {
     "ldn": Case(VariationalDepth(epochs=3, batch_size=20), DEPTH, "spirals"),
     "ldn-em": Case(VariationalDepth(epochs=3, batch_size=20, update="em"), DEPTH, "spirals"),
+    "ldn-natural": Case(
+        VariationalDepth(epochs=3, batch_size=20, update="natural", arch={"warmup": 0.3}), DEPTH, "spirals"
+    ),
+    "ldn-held-out": Case(
+        VariationalDepth(epochs=3, batch_size=20, update="natural", arch={"evidence": "search"}), DEPTH, "digits"
+    ),
     "ldn-on-images": Case(VariationalDepth(**SHORT, weights={"lr": 0.01}), replace(DEPTH, max_depth=2), "larger"),
     "fixed-depth": Case(FixedDepth(depth=2, epochs=3, batch_size=20), DEPTH, "spirals"),
     "toy": Case(EnumeratedElbo(epochs=3, batch_size=10, noise=0.1), Lines(), "line"),

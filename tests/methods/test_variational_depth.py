@@ -13,6 +13,7 @@ from polyarch.methods import FixedDepth, VariationalDepth
 from polyarch.methods.variational_depth import (
     depth_log_likelihood,
     elbo,
+    natural_step,
     posterior,
     total_log_likelihood,
 )
@@ -132,10 +133,59 @@ def test_the_e_step_sets_belief_to_the_posterior(spirals):
     before = state.belief["logits"].clone()
     method.step(problem, state, feed)
     assert torch.equal(state.belief["logits"], before)
-    assert method.end_epoch(problem, state, evaluated=False).forward == problem.train_size
+    assert method.end_epoch(problem, state, 0, evaluated=False).forward == problem.train_size
     expected = posterior(total_log_likelihood(problem, "train"), problem.prior).probs()["depth"]
     believed = method.distribution(problem.space, state.belief).probs()["depth"]
     assert torch.allclose(believed.double(), expected, atol=1e-5)
+
+
+def test_a_natural_step_goes_as_far_as_it_may():
+    decisions, chance = pa.spaces.ResidualDepth(max_depth=4).decisions, torch.Generator().manual_seed(0)
+    start, end = (Categorical(decisions, 3 * torch.randn(2, 1, 5, generator=chance)) for _ in range(2))
+    whole = natural_step(start, end, math.inf)
+    assert torch.allclose(whole.log_probs, end.log_probs, atol=1e-5), "r = 1 is the E-step"
+    for limit in (1e-4, 1e-2, 0.3):
+        moved = natural_step(start, end, limit)
+        assert torch.allclose(moved.kl(start), torch.tensor(limit), rtol=2e-3)
+        # log q' is on the straight line between both, at the same place for all options.
+        a, b, c = (each.log_probs.double().squeeze(-2) for each in (start, end, moved))
+        a, b, c = (each - each[:, :1] for each in (a, b, c))
+        r = ((c - a) / (b - a))[:, 1:]
+        assert (r - r[:, :1]).abs().max() < 1e-3
+        assert ((r > 0) & (r < 1)).all()
+
+
+def test_natural_steps_climb_the_bound_to_the_posterior(spirals):
+    """With weights that stand still: Eq. 1 rises at every step, and its gap closes (Eq. 4)."""
+    method = VariationalDepth(update="natural", epochs=100, arch={"warmup": 0.0, "limit": 0.02})
+    problem, state, _ = prepare(method, SPACE, spirals, standardised(spirals), repeats=2)
+    totals = total_log_likelihood(problem, "train")
+    bounds = []
+    for epoch in range(100):
+        method.end_epoch(problem, state, epoch, evaluated=False)
+        belief = method.distribution(problem.space, state.belief)
+        bounds.append(elbo(totals, belief, problem.prior))
+    climbed = torch.stack(bounds).diff(dim=0)
+    assert (climbed >= -1e-4).all()
+    assert belief.kl(posterior(totals, problem.prior)).max() < 1e-4
+
+
+def test_belief_waits_and_is_not_kept_while_it_does(spirals):
+    method = VariationalDepth(update="natural", epochs=20, arch={"warmup": 0.25})
+    problem, state, _ = prepare(method, SPACE, spirals, standardised(spirals), repeats=1)
+    start = state.belief["logits"].clone()
+    moves = []
+    for epoch in range(20):
+        method.end_epoch(problem, state, epoch, evaluated=False)
+        moves.append(not torch.equal(state.belief["logits"], start))
+    assert moves == [method.keeps(epoch) for epoch in range(20)] == [False] * 5 + [True] * 15
+    assert VariationalDepth(update="natural", epochs=1).keeps(0), "the last epoch's state is always one to keep"
+
+
+def test_held_out_evidence_needs_held_out_data(spirals):
+    method = VariationalDepth(update="natural", arch={"evidence": "search"})
+    with pytest.raises(PolyarchError, match="set select or search"):
+        method.feeds(problem_of(spirals))
 
 
 def test_the_exponential_prior_has_the_papers_numbers():

@@ -127,7 +127,7 @@ def test_the_hessian_is_of_a_batch_of_all_classes(digits):
     def trace(arranged):
         problem = problem_of(digits, CELLS.supernet(digits.shape), arranged)
         state = method.init(problem, [Streams(0)], None)
-        return method.end_epoch(problem, state, True).metrics["hessian_trace"].item()
+        return method.end_epoch(problem, state, 0, True).metrics["hessian_trace"].item()
 
     batch = problem_of(digits, CELLS.supernet(digits.shape), by_class).some("search", 64)
     alone = trace(lambda split: Split(batch.x[0], batch.y[0]))  # where there is nothing else

@@ -116,7 +116,7 @@ def test_examples_are_counted(task):
 class Watching(VariationalDepth):
     """Says whether an epoch is evaluated."""
 
-    def end_epoch(self, problem, state, evaluated):
+    def end_epoch(self, problem, state, epoch, evaluated):
         return Info({"evaluated": torch.full((problem.repeats,), float(evaluated))}, forward=1000)
 
 

@@ -282,7 +282,7 @@ def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], setting
             asked[kind] = dotted(named, preset) | asked[kind]
     if "selection" in asked["search"]:  # a run keeps what `auto` stood for
         asked["search"]["selection"] = rule_for(
-            asked["search"]["selection"], config.make_space().nested, config.data["examples"]["train"]
+            asked["search"]["selection"], config.make_space().nested, config.data["examples"]
         )
     if asked.get("data"):  # a source spells paths out
         told = dotted(groups["data"], source_from(source["data"], asked["data"]).settings())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
+from torch import Tensor
 
 from polyarch.distributions.base import Distribution
+from polyarch.distributions.evidence import pruned_mixtures, sufficient
 from polyarch.errors import PolyarchError, unknown
 
 SMALL_DATA = 1000
@@ -37,22 +39,44 @@ RULES: dict[str, tuple[Callable[[Distribution], tuple[int, ...]], str]] = {
     "95%": (ninety_five, "the first option within 95 % of the largest probability; for one ordered decision"),
     "expectation": (expectation, "the expected option, rounded; for one ordered decision"),
 }
+HELD_OUT_RULES: dict[str, tuple[Callable[[Distribution, Tensor], tuple[int, ...]], str]] = {
+    "sufficient": (
+        lambda _, held_out: (sufficient(held_out),),
+        "the smallest option whose network is at most one standard error worse than the best on validation data",
+    ),
+    "sufficient-mixture": (
+        lambda belief, held_out: (sufficient(pruned_mixtures(belief, held_out)),),
+        "the same of the mixture pruned there",
+    ),
+}
+"""Rules of parsimony, that look at what options are worth on validation data, for one ordered decision."""
 
 
-def rule_for(name: str, ordered: bool, train_size: int) -> str:
+def rule_for(name: str, ordered: bool, examples: Mapping[str, int]) -> str:
     """Spells `auto` out: for one ordered decision (a nested space) the paper's rule for the size of the data."""
     if name == "auto":
-        return "95%" if ordered and train_size >= SMALL_DATA else "argmax"
-    if name not in RULES:
-        raise unknown("selection rule", name, [*RULES, "auto"])
+        return "95%" if ordered and examples["train"] >= SMALL_DATA else "argmax"
+    if name not in RULES | HELD_OUT_RULES:
+        raise unknown("selection rule", name, [*RULES, *HELD_OUT_RULES, "auto"])
     if name != "argmax" and not ordered:
         raise PolyarchError(f"select={name} is for one ordered decision, such as a depth; here, use argmax")
+    if name in HELD_OUT_RULES and not examples.get("select"):
+        raise PolyarchError(f"the selection rule {name} looks at validation data; set select (of the data) above 0")
     return name
 
 
-def select(belief: Distribution, rule: str) -> tuple[int, ...]:
-    """The choices that a rule takes from the belief of one run."""
-    return RULES[rule][0](belief)
+def select(belief: Distribution, rule: str, held_out: Tensor | None = None) -> tuple[int, ...]:
+    """The choices that a rule takes from the belief of one run.
+
+    Args:
+        belief: of the run.
+        rule: as `rule_for` spells it.
+        held_out: of one ordered decision, log-likelihoods of validation examples by every option, [options, n].
+    """
+    if rule in RULES:
+        return RULES[rule][0](belief)
+    assert held_out is not None, "`rule_for` asks for validation data"
+    return HELD_OUT_RULES[rule][0](belief, held_out)
 
 
 def _ordered(belief: Distribution) -> torch.Tensor:

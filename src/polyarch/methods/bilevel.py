@@ -269,7 +269,7 @@ class Bilevel(Method, ABC):
         found |= {f"supernet_{name}": value for name, value in mixed.items() if name != "objective"}
         return found | {"objective": mixed["objective"]}
 
-    def end_epoch(self, problem: Problem, state: State, evaluated: bool) -> Info:
+    def end_epoch(self, problem: Problem, state: State, epoch: int, evaluated: bool) -> Info:
         """Tells how far the mode has collapsed; with `curvature`, also how sharp the loss is in belief's parameters."""
         if not evaluated:
             return Info({})

@@ -141,7 +141,7 @@ class Parsec(Method):
         return evaluate_view(problem, Dense(self.distribution(problem.space, state.belief).mode()), split)
 
     @override
-    def end_epoch(self, problem: Problem, state: State, evaluated: bool) -> Info:
+    def end_epoch(self, problem: Problem, state: State, epoch: int, evaluated: bool) -> Info:
         """Tells how far the mode has collapsed."""
         mode = self.distribution(problem.space, state.belief).mode()
         return Info(collapse_of(problem.space, mode) if evaluated else {})

@@ -9,6 +9,7 @@ is exact, and weights theta and belief q = Cat(alpha) are learnt together from t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -18,24 +19,35 @@ from torch import Tensor
 from typing_extensions import override
 
 from polyarch import distributed
-from polyarch.core import Batch, Feed, Info, Method, Problem, State, gradients
+from polyarch.core import Batch, Feed, FeedSpec, Info, Method, Problem, State, gradients
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
+from polyarch.distributions.evidence import Evidence, posterior
 from polyarch.errors import PolyarchError
-from polyarch.settings import NonNegative
+from polyarch.settings import NonNegative, Share
 from polyarch.spaces.base import Space
 from polyarch.spaces.views import All
 from polyarch.streams import Streams
 from polyarch.training.optimisers import Sgd, momentum_buffers, sgd
 
+FISHER_LENGTH = 100.0
+"""How far natural steps may lead in a search, in the length that a step of KL epsilon has: sqrt(2 epsilon). From one
+end of the simplex to the other it is at most pi; there is room for the way that belief follows the weights."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class BeliefSgd:
-    """SGD on belief, with the momentum and the schedule of the weights."""
+class BeliefSteps:
+    """How belief moves."""
 
     lr: NonNegative = 0.0
-    """Learning rate; 0 takes that of the weights, as the paper does, under which belief lags far behind the
-    posterior."""
+    """Learning rate of `sgd`, which has the momentum and the schedule of the weights; 0 takes that of the weights, as
+    the paper does, under which belief lags far behind the posterior."""
+    evidence: Literal["train", "search"] = "train"
+    """Whose likelihood `natural` and `em` go by: that of training data, or of the held-out data of `search`."""
+    warmup: Share = 0.04
+    """Share of the epochs in which `natural` leaves belief at its start, while all depths are trained."""
+    limit: NonNegative = 0.0
+    """Largest KL(new, old) of a natural step; 0: what fits the number of epochs (`FISHER_LENGTH`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +57,14 @@ class VariationalDepth(Method):
     name: ClassVar[str] = "variational-depth"
     evaluates: ClassVar[Mapping[str, str]] = {"": "mixture"}
 
-    update: Literal["sgd", "em"] = "sgd"
-    """How belief moves: by the same SGD as the weights (the paper), or to the exact posterior after every epoch (`em`,
-    Eq. 5; one more pass over the training data)."""
+    update: Literal["sgd", "natural", "em"] = "sgd"
+    """How belief moves: by the same SGD as the weights (`sgd`, the paper); or after every epoch, at the price of one
+    more pass over the data, by a natural-gradient step of limited length (`natural`), or to the exact posterior (`em`,
+    Eq. 5)."""
     weights: Sgd = Sgd(lr=0.1, momentum=0.5)
     """How weights are trained (appendix B; for images, to a tenth of the rate after 30 epochs)."""
-    arch: BeliefSgd = BeliefSgd()
-    """How belief is trained: by the same SGD."""
+    arch: BeliefSteps = BeliefSteps()
+    """How belief is trained."""
 
     @override
     def check(self, space: Space) -> None:
@@ -66,6 +79,12 @@ class VariationalDepth(Method):
     def prior(self, space: Space) -> str:
         """The paper's."""
         return "exponential"
+
+    @override
+    def feeds(self, problem: Problem) -> dict[str, FeedSpec]:
+        if self.arch.evidence not in problem.data:
+            raise PolyarchError("arch.evidence=search needs held-out data; set select or search (of the data) above 0")
+        return super().feeds(problem)
 
     @override
     def schedule(self, epoch: int) -> dict[str, float]:
@@ -105,20 +124,38 @@ class VariationalDepth(Method):
         return Info({"elbo": bound.detach()}, forward=batch.size, backward=batch.size)
 
     @override
-    def end_epoch(self, problem: Problem, state: State, evaluated: bool) -> Info:
-        """The E-step (Eq. 5), where belief is not moved by SGD."""
-        if self.update == "sgd":
+    def end_epoch(self, problem: Problem, state: State, epoch: int, evaluated: bool) -> Info:
+        """The E-step (Eq. 5), or a part of the way there, where belief is not moved by SGD."""
+        if self.update == "sgd" or not self.keeps(epoch):
             return Info({})
-        totals = total_log_likelihood(problem, "train")
+        totals = total_log_likelihood(problem, self.arch.evidence)
+        belief = self.distribution(problem.space, state.belief)
+        exact = posterior(totals, problem.prior)
         with torch.no_grad():
-            state.belief["logits"].copy_(posterior(totals, problem.prior).logits.squeeze(-2))
-        return Info({}, forward=problem.train_size)
+            moved = exact if self.update == "em" else natural_step(belief, exact, self._limit)
+            state.belief["logits"].copy_(moved.logits.squeeze(-2))
+        return Info({}, forward=len(problem.data[self.arch.evidence]))
+
+    @override
+    def keeps(self, epoch: int) -> bool:
+        """Not before belief moves: with all depths in the mixture, the bound may be at its best before."""
+        return self.update != "natural" or epoch >= self._warmup
+
+    @property
+    def _warmup(self) -> int:
+        """Epochs at whose end belief does not move; after the last one it does."""
+        return min(math.ceil(self.arch.warmup * self.epochs), self.epochs - 1)
+
+    @property
+    def _limit(self) -> float:
+        """Of KL(new, old): n steps of this size are FISHER_LENGTH long."""
+        return self.arch.limit or (FISHER_LENGTH / (self.epochs - self._warmup)) ** 2 / 2
 
     @override
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
         """The bound on `train`; on `select`, its likelihood term is the mean over validation examples."""
         belief = self.distribution(problem.space, state.belief)
-        return evaluate_depths(problem, belief, belief.kl(problem.prior).detach(), split)
+        return evaluate_depths(problem, belief, belief.kl(problem.prior).detach(), split, self.arch.evidence)
 
 
 def depth_log_likelihood(problem: Problem, x: Tensor, y: Tensor) -> Tensor:
@@ -138,12 +175,28 @@ def elbo(log_likelihoods: Tensor, belief: Categorical, prior: Distribution) -> T
     return (alpha * log_likelihoods).sum(-1) - belief.kl(prior)
 
 
-def posterior(log_likelihoods: Tensor, prior: Distribution) -> Categorical:
-    """Eq. 5: p(d | D), from log p(Y | X, d) [..., depths] of all data."""
-    if not isinstance(prior, Categorical):
-        raise PolyarchError("the posterior over depth is exact only for a categorical prior")
-    joint = log_likelihoods + prior.log_probs.squeeze(-2)
-    return Categorical(prior.decisions, joint.log_softmax(-1).unsqueeze(-2))
+def natural_step(belief: Categorical, exact: Categorical, limit: float) -> Categorical:
+    """From q towards the exact posterior p(d | D): log q' = (1 - r) log q + r log p(d | D) + const.
+
+    This is a step of size r along the natural gradient of the bound, whose natural parameters are the logits (Khan and
+    Nielsen 2018); r = 1 is the E-step. r is the largest up to 1 for which KL(q' || q) <= limit, each repeat's own.
+    """
+    start, end = (each.log_probs.double().squeeze(-2) for each in (belief, exact))
+
+    def at(r: Tensor) -> Tensor:
+        return ((1 - r) * start + r * end).log_softmax(-1)
+
+    def too_far(r: Tensor) -> Tensor:
+        moved = at(r)
+        return (moved.exp() * (moved - start)).sum(-1, keepdim=True) > limit
+
+    high = torch.ones_like(start[..., :1])
+    low = torch.where(too_far(high), 0.0, high)  # KL grows with r, so that halving finds where it is the limit
+    for _ in range(60):
+        middle = (low + high) / 2
+        far = too_far(middle)
+        low, high = torch.where(far, low, middle), torch.where(far, middle, high)
+    return Categorical(belief.decisions, at(low).to(belief.logits.dtype).unsqueeze(-2))
 
 
 @torch.no_grad()
@@ -156,7 +209,19 @@ def total_log_likelihood(problem: Problem, split: str) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate_depths(problem: Problem, belief: Categorical, kl: Tensor, split: str) -> dict[str, Tensor]:
+def evidence(problem: Problem) -> list[Evidence]:
+    """What training and validation data say of every depth, of each repeat."""
+    train = total_log_likelihood(problem, "train").cpu()
+    select = problem.passes("select") if "select" in problem.data else ()
+    fits = [depth_log_likelihood(problem, batch.x, batch.y).cpu() for batch in select]
+    held_out = torch.cat(fits, -1) if fits else train.new_zeros(*train.shape, 0)
+    return [Evidence(*own) for own in zip(train, held_out, strict=True)]
+
+
+@torch.no_grad()
+def evaluate_depths(
+    problem: Problem, belief: Categorical, kl: Tensor, split: str, evidence: str = "train"
+) -> dict[str, Tensor]:
     """Every depth and their mixture on a split: [repeats] and, for `depth_log_likelihood`, [repeats, depths]."""
     problem.supernet.eval()
     [alpha] = belief.probs().values()
@@ -168,11 +233,12 @@ def evaluate_depths(problem: Problem, belief: Categorical, kl: Tensor, split: st
         for total, found in zip((depths, mixture, measured), _sums(problem, batch, alpha), strict=True):
             total += found
     expected = (alpha * depths).sum(-1) / count
-    # Per training example, so that early stopping on validation data weighs the KL as training does.
-    objective = expected - kl / problem.train_size
+    # Per example of those that belief is learnt on, so that early stopping weighs the KL as learning does.
+    learnt_on = len(problem.data[evidence])
+    objective = expected - kl / learnt_on
     return {
         "objective": objective,
-        "elbo": objective * problem.train_size,
+        "elbo": objective * learnt_on,
         "kl": kl,
         "log_likelihood": mixture / count,
         problem.likelihood.metric: measured / count,

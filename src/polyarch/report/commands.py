@@ -58,7 +58,7 @@ def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[in
     words += ["--repeats", str(repeats)] if repeats > 1 else []
     words += ["--baselines", ",".join(map(str, baselines))] if baselines else []
     words += [part for name, value in _options(run).items() for part in (f"--{name}", str(value))]
-    usual = selection.rule_for("auto", config.make_space().nested, config.data["examples"]["train"])
+    usual = selection.rule_for("auto", config.make_space().nested, config.data["examples"])
     prior = config.make_method().prior(config.make_space()) or "uniform"
     settings = {
         "data": changed(source_for(source["data"]), source["settings"]),

@@ -12,9 +12,10 @@ from polyarch.callbacks import Callback, Ending
 from polyarch.data.task import Task
 from polyarch.distributions import selection
 from polyarch.files import make_folder, write_json, write_whole
+from polyarch.methods.variational_depth import evidence
 from polyarch.runs.config import Config
 from polyarch.runs.results import results
-from polyarch.runs.run import ARCHITECTURE, METRICS, RESULT, WEIGHTS, Run, read_history, repeat_folder
+from polyarch.runs.run import ARCHITECTURE, EVIDENCE, METRICS, RESULT, WEIGHTS, Run, read_history, repeat_folder
 from polyarch.training import checkpoints
 from polyarch.training.evaluation import MOST
 from polyarch.training.loop import Loop, Progress, evaluated_splits
@@ -36,6 +37,7 @@ def finish(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequ
     kept = loop.evaluate(evaluated_splits(loop.problem), most=MOST)
     worth = {split: {name: value.tolist() for name, value in values.items()} for split, values in kept.items()}
     preferred = loop.method.preferred(loop.problem, loop.state)
+    known = evidence(loop.problem) if space.nested and space.count() > 1 else []
     homes = [folder]
     if config.repeats > 1:
         homes = [repeat_folder(folder, config.seed + repeat) for repeat in range(config.repeats)]
@@ -50,7 +52,10 @@ def finish(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequ
         }
         one = belief.repeat(repeat)
         tensors |= {f"standardise/{name}": value for name, value in task.standardise.state_dict().items()}
-        choices = selection.select(one, config.select) if preferred is None else preferred[repeat].tolist()
+        if known:
+            checkpoints.save(home / EVIDENCE, vars(known[repeat]), {})
+        held_out = known[repeat].held_out if known else None
+        choices = selection.select(one, config.select, held_out) if preferred is None else preferred[repeat].tolist()
         architecture = space.architecture(choices)
         checkpoints.save(home / WEIGHTS, tensors, {"best_epoch": loop.progress.best_epoch[repeat]})
         selected = {"architecture": str(architecture), "select": config.select, "stage": loop.progress.stage}

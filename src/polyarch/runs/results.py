@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from polyarch.architecture import Architecture
 from polyarch.data.task import Classification, Split, Task
+from polyarch.distributions.evidence import posterior, ruled_out
+from polyarch.distributions.selection import HELD_OUT_RULES
 from polyarch.runs.run import Run
 from polyarch.spaces.cost import forward_seconds
 from polyarch.training.evaluation import MOST
@@ -175,6 +177,25 @@ def forward_times(run: Run, architecture: Architecture, x: Tensor) -> dict[str, 
     return {"forward_seconds": seconds, "forward_saving": saving}
 
 
+def _evidence(run: Run) -> dict[str, Any]:
+    """Where belief over a nested decision stands: from the prior, and from what data says with the kept weights."""
+    known, belief, prior = run.evidence, run.distribution, run.config.make_prior(run.space)
+    assert known is not None
+    [decision], [prior_probs] = run.space.decisions, prior.probs().values()
+    out = ruled_out(belief)
+    exact = {split: posterior(fit, prior) for split, fit in known.by_split().items()}
+    rules = HELD_OUT_RULES if known.held_out.shape[-1] else ()
+    return {
+        "kl_prior": belief.kl(prior).item(),
+        "options": len(decision),
+        "ruled_out": int(out.sum()),
+        "ruled_out_prior_mass": prior_probs[out].sum().item(),
+        "lag": {split: belief.kl(own).item() for split, own in exact.items()},
+        "posterior_mode": {split: decision.options[int(own.mode())] for split, own in exact.items()},
+        "sufficient": {rule: decision.options[run.selected(rule).choices[0]] for rule in rules},
+    }
+
+
 def results(run: Run, task: Task, tell: Callable[[str], None]) -> dict[str, Any]:
     """Everything there is to say in numbers about a finished run; test data is looked at here for the first time.
 
@@ -210,6 +231,7 @@ def results(run: Run, task: Task, tell: Callable[[str], None]) -> dict[str, Any]
             "probs": {name: p.tolist() for name, p in run.distribution.probs().items()},
             "entropy": run.distribution.entropy().item(),
         },
+        **({"evidence": _evidence(run)} if run.evidence else {}),
         "metrics": metrics,
         "evaluated": examples,
         "cost": {name: vars(run.space.cost(architecture, task.shape)) for name, architecture in shown.items()},

@@ -20,6 +20,7 @@ from polyarch.data.splitting import make_task
 from polyarch.data.task import Split, Standardise, Task
 from polyarch.distributions import selection
 from polyarch.distributions.base import Distribution
+from polyarch.distributions.evidence import Evidence
 from polyarch.errors import PolyarchError
 from polyarch.files import read_json
 from polyarch.runs.config import Config
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 ARCHITECTURE = "architecture.json"
 WEIGHTS = "weights.safetensors"
 STATISTICS = "statistics.safetensors"
+EVIDENCE = "evidence.safetensors"
 RESULT = "result.json"
 METRICS = "metrics.jsonl"
 APART = 10
@@ -96,8 +98,14 @@ class Run:
 
     def selected(self, rule: str) -> Architecture:
         """What another rule would have selected."""
-        rule = selection.rule_for(rule, self.space.nested, self.config.data["examples"]["train"])
-        return self.space.architecture(selection.select(self.distribution, rule))
+        rule = selection.rule_for(rule, self.space.nested, self.config.data["examples"])
+        held_out = self.evidence.held_out if self.evidence else None
+        return self.space.architecture(selection.select(self.distribution, rule, held_out))
+
+    @cached_property
+    def evidence(self) -> Evidence | None:
+        """Of a nested decision, what training and validation data say of every option; None where nothing was left."""
+        return Evidence(**self._load(EVIDENCE)[0]) if (self.folder / EVIDENCE).exists() else None
 
     @property
     def result(self) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def search(
         method=configs.describe_method(method),
         data=configs.describe_task(task),
         prior=configs.describe_prior(start.prior if start.prior is not None else usual or "uniform", space),
-        select=selection.rule_for(select, space.nested, len(task.train)),
+        select=selection.rule_for(select, space.nested, {name: len(split) for name, split in task.splits.items()}),
         seed=seed,
         repeats=repeats,
         device=str(compute.find_device()),

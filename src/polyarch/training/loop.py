@@ -200,7 +200,7 @@ class Loop:
                 totals[name] = totals[name] + share if name in totals else share
         progress.epoch += 1
         evaluated = progress.epoch % self.method.evaluation.every == 0 or progress.epoch >= self.epochs
-        end = self.method.end_epoch(self.problem, self.state, evaluated)
+        end = self.method.end_epoch(self.problem, self.state, progress.epoch - 1, evaluated)
         progress.forward += end.forward
         progress.backward += end.backward
         return self._evaluate(totals, end.metrics) if evaluated else None
@@ -269,15 +269,16 @@ class Loop:
         running = [stopped == 0 for stopped in progress.stopped_epoch]
         if not all(math.isfinite(v) for v, runs in zip(objective, running, strict=True) if runs):
             raise Diverged(progress.epoch)
+        counts = self.method.keeps(progress.epoch - 1)
         better = [
-            runs and (v > best or self.split is None)
+            counts and runs and (v > best or self.split is None)
             for v, best, runs in zip(objective, progress.best, running, strict=True)
         ]
         self._keep(better)
         for k, is_better in enumerate(better):
             if is_better:
                 progress.best[k], progress.best_epoch[k] = objective[k], progress.epoch
-            elif running[k] and progress.epoch - progress.best_epoch[k] >= self.method.stopping.patience:
+            elif counts and running[k] and progress.epoch - progress.best_epoch[k] >= self.method.stopping.patience:
                 progress.stopped_epoch[k] = progress.epoch
         return {
             "stage": progress.stage,
