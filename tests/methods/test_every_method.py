@@ -165,7 +165,8 @@ OTHERS = {
         VariationalDepth(epochs=3, batch_size=20, update="natural", arch={"warmup": 0.3}), DEPTH, "spirals"
     ),
     "ldn-held-out": Case(
-        VariationalDepth(epochs=3, batch_size=20, update="natural", arch={"evidence": "search"}), DEPTH, "digits"
+        VariationalDepth(epochs=3, batch_size=6, update="natural", arch={"evidence": "search"}),
+        pa.spaces.ResidualDepth(max_depth=3, width=4, stem_kernel=1),
     ),
     "ldn-on-images": Case(VariationalDepth(**SHORT, weights={"lr": 0.01}), replace(DEPTH, max_depth=2), "larger"),
     "fixed-depth": Case(FixedDepth(depth=2, epochs=3, batch_size=20), DEPTH, "spirals"),
