@@ -243,7 +243,7 @@ def head(given: Namespace) -> Rows:
     assert task.select is not None
     for statistics_kept in ("per-depth", "shared"):
         space = pa.spaces.ResidualDepth(max_depth=20, head_statistics=statistics_kept)
-        how = method("variational-depth", epochs=40, batch_size=128)
+        how = method("variational-depth", epochs=40, batch_size=128, update="sgd")
         for run in train(space, task, how, given, repeats=min(given.seeds, 3)):
             x, y = task.standardise(task.select.x)[None], task.select.y[None]
             fits = {}

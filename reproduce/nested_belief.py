@@ -39,7 +39,7 @@ from reproduce.showing import Part, Row, Section, about, as_table, chosen, keep,
 
 WAYS: dict[str, dict[str, Any]] = {
     "sgd": {"update": "sgd"},
-    "natural": {"update": "natural"},
+    "natural": {"update": "natural", "arch": {"evidence": "train"}},
     "natural-held": {"update": "natural", "arch": {"evidence": "search"}},
 }
 FIXED = (0, 2, 5, -1)

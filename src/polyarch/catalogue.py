@@ -39,6 +39,7 @@ _LDN_IMAGES = {
     "weights.schedule.kind": "multistep",
     "weights.schedule.milestones": (30,),
 }  # appendix B; validation data is ours
+_BY_SGD = {"update": "sgd"}  # section 2: belief is moved with the weights
 
 _ONE_SHOT = "polyarch.spaces.nasbench1shot1:NasBench1Shot1"
 _S2 = ("skip_connect", "sep_conv_3x3")
@@ -83,12 +84,12 @@ METHODS = {
     "variational-depth-spirals": Entry(
         "polyarch.methods.variational_depth:VariationalDepth",
         "the same as the paper trains it on spirals",
-        _LDN,
+        _LDN | _BY_SGD,
     ),
     "variational-depth-images": Entry(
         "polyarch.methods.variational_depth:VariationalDepth",
         "the same as the paper trains it on images",
-        _LDN_IMAGES,
+        _LDN_IMAGES | _BY_SGD,
     ),
     "fixed-depth": Entry("polyarch.methods.fixed_depth:FixedDepth", "baseline: one network of a given depth"),
     "fixed-depth-spirals": Entry(

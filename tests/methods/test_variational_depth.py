@@ -86,7 +86,7 @@ def test_the_mean_of_eq_2_over_all_minibatches_is_eq_1(spirals):
 
 
 def test_one_step_is_sgd_on_the_bound_divided_by_n(spirals):
-    method = VariationalDepth(weights={"momentum": 0.5, "lr": 0.1})
+    method = VariationalDepth(update="sgd", weights={"momentum": 0.5, "lr": 0.1})
     problem, state, feed = prepare(method, SPACE, spirals, standardised(spirals), repeats=1)
     reference = [p.detach().clone().requires_grad_() for p in (*state.weights.values(), *state.belief.values())]
     optimiser = torch.optim.SGD(reference, lr=0.1, momentum=0.5)
@@ -117,7 +117,7 @@ def test_one_step_is_sgd_on_the_bound_divided_by_n(spirals):
 def test_belief_may_learn_at_a_rate_of_its_own(spirals):
     states = {}
     for belief_rate in (0.0, 0.1, 0.4):
-        method = VariationalDepth(weights={"lr": 0.1, "momentum": 0.0}, arch={"lr": belief_rate})
+        method = VariationalDepth(update="sgd", weights={"lr": 0.1, "momentum": 0.0}, arch={"lr": belief_rate})
         problem, state, feed = prepare(method, SPACE, spirals, standardised(spirals), repeats=1)
         method.step(problem, state, feed)
         states[belief_rate] = state

@@ -42,8 +42,9 @@ class BeliefSteps:
     lr: NonNegative = 0.0
     """Learning rate of `sgd`, which has the momentum and the schedule of the weights; 0 takes that of the weights, as
     the paper does, under which belief lags far behind the posterior."""
-    evidence: Literal["train", "search"] = "train"
-    """Whose likelihood `natural` and `em` go by: that of training data, or of the held-out data of `search`."""
+    evidence: Literal["auto", "search", "train"] = "auto"
+    """Whose likelihood `natural` and `em` go by: that of the held-out data of `search`, or of training data, which the
+    weights were fitted to, so that it favours depth; `auto` is held-out data where there is some."""
     warmup: Share = 0.04
     """Share of the epochs in which `natural` leaves belief at its start, while all depths are trained."""
     limit: NonNegative = 0.0
@@ -57,10 +58,10 @@ class VariationalDepth(Method):
     name: ClassVar[str] = "variational-depth"
     evaluates: ClassVar[Mapping[str, str]] = {"": "mixture"}
 
-    update: Literal["sgd", "natural", "em"] = "sgd"
-    """How belief moves: by the same SGD as the weights (`sgd`, the paper); or after every epoch, at the price of one
-    more pass over the data, by a natural-gradient step of limited length (`natural`), or to the exact posterior (`em`,
-    Eq. 5)."""
+    update: Literal["natural", "sgd", "em"] = "natural"
+    """How belief moves: after every epoch, at the price of a pass over the data that it goes by, by a natural-gradient
+    step of limited length (`natural`) or to the exact posterior (`em`, Eq. 5); or at every step by the same SGD as the
+    weights (`sgd`, the paper)."""
     weights: Sgd = Sgd(lr=0.1, momentum=0.5)
     """How weights are trained (appendix B; for images, to a tenth of the rate after 30 epochs)."""
     arch: BeliefSteps = BeliefSteps()
@@ -82,7 +83,7 @@ class VariationalDepth(Method):
 
     @override
     def feeds(self, problem: Problem) -> dict[str, FeedSpec]:
-        if self.arch.evidence not in problem.data:
+        if self._evidence(problem) not in problem.data:
             raise PolyarchError("arch.evidence=search needs held-out data; set select or search (of the data) above 0")
         return super().feeds(problem)
 
@@ -128,18 +129,25 @@ class VariationalDepth(Method):
         """The E-step (Eq. 5), or a part of the way there, where belief is not moved by SGD."""
         if self.update == "sgd" or not self.keeps(epoch):
             return Info({})
-        totals = total_log_likelihood(problem, self.arch.evidence)
+        totals = total_log_likelihood(problem, self._evidence(problem))
         belief = self.distribution(problem.space, state.belief)
         exact = posterior(totals, problem.prior)
         with torch.no_grad():
             moved = exact if self.update == "em" else natural_step(belief, exact, self._limit)
             state.belief["logits"].copy_(moved.logits.squeeze(-2))
-        return Info({}, forward=len(problem.data[self.arch.evidence]))
+        return Info({}, forward=len(problem.data[self._evidence(problem)]))
 
     @override
     def keeps(self, epoch: int) -> bool:
         """Not before belief moves: with all depths in the mixture, the bound may be at its best before."""
         return self.update != "natural" or epoch >= self._warmup
+
+    def _evidence(self, problem: Problem) -> str:
+        """The split whose likelihood belief goes by; SGD has that of the batches that the weights see."""
+        if self.update == "sgd":
+            return "train"
+        known = "search" if "search" in problem.data else "train"
+        return known if self.arch.evidence == "auto" else self.arch.evidence
 
     @property
     def _warmup(self) -> int:
@@ -155,7 +163,7 @@ class VariationalDepth(Method):
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
         """The bound on `train`; on `select`, its likelihood term is the mean over validation examples."""
         belief = self.distribution(problem.space, state.belief)
-        return evaluate_depths(problem, belief, belief.kl(problem.prior).detach(), split, self.arch.evidence)
+        return evaluate_depths(problem, belief, belief.kl(problem.prior).detach(), split, self._evidence(problem))
 
 
 def depth_log_likelihood(problem: Problem, x: Tensor, y: Tensor) -> Tensor:
