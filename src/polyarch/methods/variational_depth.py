@@ -18,7 +18,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from polyarch import distributed
-from polyarch.core import Batch, Feed, Info, Method, Problem, State, gradients
+from polyarch.core import Batch, Feed, Info, Meaning, Method, Problem, State, gradients
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
@@ -44,6 +44,11 @@ class VariationalDepth(Method):
 
     name: ClassVar[str] = "variational-depth"
     evaluates: ClassVar[Mapping[str, str]] = {"": "mixture"}
+    meaning: ClassVar[Meaning] = Meaning(
+        "posterior",
+        "An approximate posterior over depth given the weights as they are learnt, from the prior and the training "
+        "data; with update=em the exact one.",
+    )
 
     update: Literal["sgd", "em"] = "sgd"
     """How belief moves: by the same SGD as the weights (the paper), or to the exact posterior after every epoch (`em`,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from polyarch.architecture import Architecture
 from polyarch.data.task import Classification, Split, Task
+from polyarch.distributions.distances import kl
 from polyarch.runs.run import Run
 from polyarch.spaces.cost import forward_seconds
 from polyarch.training.evaluation import MOST
@@ -175,6 +176,17 @@ def forward_times(run: Run, architecture: Architecture, x: Tensor) -> dict[str, 
     return {"forward_seconds": seconds, "forward_saving": saving}
 
 
+def _belief(run: Run) -> dict[str, Any]:
+    """What is believed, what that means, and, where it is learnt, how far it moved from the prior."""
+    probs = run.distribution.probs()
+    found = {
+        "meaning": run.meaning.text,
+        "probs": {name: p.tolist() for name, p in probs.items()},
+        "entropy": run.distribution.entropy().item(),
+    }
+    return found if run.meaning.kind == "fixed" else found | {"kl": kl(probs, run.prior.probs()).item()}
+
+
 def results(run: Run, task: Task, tell: Callable[[str], None]) -> dict[str, Any]:
     """Everything there is to say in numbers about a finished run; test data is looked at here for the first time.
 
@@ -206,10 +218,7 @@ def results(run: Run, task: Task, tell: Callable[[str], None]) -> dict[str, Any]
         "seed": run.seed,
         "architecture": str(run.architecture),
         "selected": {decision.name: decision.options[option] for decision, option in chosen},
-        "distribution": {
-            "probs": {name: p.tolist() for name, p in run.distribution.probs().items()},
-            "entropy": run.distribution.entropy().item(),
-        },
+        "distribution": _belief(run),
         "metrics": metrics,
         "evaluated": examples,
         "cost": {name: vars(run.space.cost(architecture, task.shape)) for name, architecture in shown.items()},
