@@ -46,8 +46,8 @@ class VariationalDepth(Method):
     evaluates: ClassVar[Mapping[str, str]] = {"": "mixture"}
     meaning: ClassVar[Meaning] = Meaning(
         "posterior",
-        "An approximate posterior over depth given the weights as they are learnt, from the prior and the training "
-        "data; with update=em the exact one.",
+        "An approximate posterior given the weights as they are learnt, from the prior and the training data; with "
+        "update=em the exact one.",
     )
 
     update: Literal["sgd", "em"] = "sgd"
