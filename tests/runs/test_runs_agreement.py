@@ -62,7 +62,7 @@ def test_distances():
             Agreement(3, 3, 0.9, 0.2, None),
             False,
             "3 seeds each chose another architecture; on a decision two of them agree in 90% of cases, by chance in "
-            "20%: what is selected tells more about the data than about the seed.",
+            "20%: what is selected tells about the data or the method, more than about the seed.",
         ),
         (
             Agreement(2, 1, 1.0, 0.2, 0.1),

@@ -53,8 +53,11 @@ class Agreement:
             told.append(f"two of their beliefs have {1 - self.apart:.0%} of their mass in common")
         if nested or self.distinct == 1:
             return f"{'; '.join(told)}."
-        more, less = ("seed", "data") if self.beyond_chance < 0.5 else ("data", "seed")
-        return f"{'; '.join(told)}: what is selected tells more about the {more} than about the {less}."
+        verdict = "tells more about the seed than about the data"
+        if self.beyond_chance >= 0.5:
+            # Seeds may agree because of the data, or because the method prefers some operations on any data.
+            verdict = "tells about the data or the method, more than about the seed"
+        return f"{'; '.join(told)}: what is selected {verdict}."
 
 
 def agreement_of(runs: Sequence[Run]) -> Agreement | None:
