@@ -1,12 +1,14 @@
 """Do seeds agree: by enumeration, and through a search."""
 
 import json
+import math
 from itertools import product
 
 import pytest
 import torch
 
 import polyarch as pa
+from polyarch.architecture import Decision
 from polyarch.distributions import uniform
 from polyarch.distributions.distances import kl, total_variation
 from polyarch.runs.agreement import Agreement, agreement_of, chance_of, same_options
@@ -37,15 +39,24 @@ def test_same_options_of_all_pairs():
 
 
 def test_distances():
-    """KL as torch has it, and infinite where the prior has nothing; total variation finite and the same both ways."""
+    """KL as torch has it, and finite where the prior's probabilities round to 0; total variation the same both ways."""
     p, q = torch.tensor([0.2, 0.8, 0.0]), torch.tensor([0.5, 0.25, 0.25])
+    decisions = (Decision("a", ("x", "y", "z")), Decision("b", ("x", "y", "z")))
+    prior = pa.distributions.Categorical(decisions, torch.stack([q, q]).log())
     categorical = torch.distributions.Categorical
     wanted = torch.distributions.kl_divergence(categorical(p), categorical(q))
-    assert kl({"a": p, "b": q}, {"a": q, "b": q}).item() == pytest.approx(wanted.item(), rel=1e-5)
-    assert kl({"a": q}, {"a": p}) == torch.inf
+    assert kl({"a": p, "b": q}, prior).item() == pytest.approx(wanted.item(), rel=1e-5)
+    narrow = pa.distributions.Categorical(decisions, torch.tensor([[0.0, -500, 0], [0.0, 0, 0]]))
+    assert kl({"a": p, "b": p}, narrow).item() == pytest.approx(narrow_kl(p), rel=1e-5)
     both = total_variation({"a": p, "b": q}, {"a": q, "b": q})
     assert both.item() == pytest.approx(0.55 / 2)
     assert both == total_variation({"a": q, "b": q}, {"a": p, "b": q})
+
+
+def narrow_kl(p):
+    """Of two decisions, by hand."""
+    negative = sum(x * math.log(x) for x in p.tolist() if x)
+    return 2 * negative + 0.2 * math.log(2) + 0.8 * (500 + math.log(2)) + math.log(3)
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,19 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from polyarch.distributions.categorical import Categorical
+
 Probs = Mapping[str, Tensor]
 """By factor, the probabilities [..., options] of its options."""
 
 
-def kl(belief: Probs, prior: Probs) -> Tensor:
+def kl(belief: Probs, prior: Categorical) -> Tensor:
     """KL(belief || prior) [...] in nats, of beliefs whose factors are independent; options without mass add nothing."""
-    parts = [(p, prior[name].to(p)) for name, p in belief.items()]
-    return torch.stack([(torch.xlogy(p, p) - torch.xlogy(p, q)).sum(-1) for p, q in parts]).sum(0)
+    # By logarithms: probabilities of a narrow prior round to 0.
+    logs = {d.name: prior.log_probs[k, : len(d)] for k, d in enumerate(prior.decisions)}
+    return torch.stack(
+        [(torch.xlogy(p, p) - (p * logs[name].to(p)).masked_fill(p == 0, 0)).sum(-1) for name, p in belief.items()]
+    ).sum(0)
 
 
 def total_variation(one: Probs, other: Probs) -> Tensor:

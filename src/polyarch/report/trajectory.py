@@ -54,7 +54,7 @@ class Trajectory:
         parts["table"] = [{"truth": line.get("truth")} for line in lines]
         found = {name: columns for name, part in parts.items() if (columns := _columns(part))}
         probs = {d.name: found["probs"][d.name] for d in simplices(run)}
-        moved = kl({name: torch.from_numpy(p) for name, p in probs.items()}, run.prior.probs()).numpy()
+        moved = kl({name: torch.from_numpy(p) for name, p in probs.items()}, run.prior).numpy()
         values = {name: columns for name, columns in found.items() if name != "probs"}
         return cls(
             epochs=epochs,

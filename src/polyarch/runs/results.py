@@ -184,7 +184,7 @@ def _belief(run: Run) -> dict[str, Any]:
         "probs": {name: p.tolist() for name, p in probs.items()},
         "entropy": run.distribution.entropy().item(),
     }
-    return found if run.meaning.kind == "fixed" else found | {"kl": kl(probs, run.prior.probs()).item()}
+    return found if run.meaning.kind == "fixed" else found | {"kl": kl(probs, run.prior).item()}
 
 
 def results(run: Run, task: Task, tell: Callable[[str], None]) -> dict[str, Any]:
