@@ -20,6 +20,17 @@ def test_every_name_makes_its_thing_and_every_setting_is_explained(kind, name):
         assert setting.help, f"{setting.name} of {name} needs a sentence on what it means"
 
 
+@pytest.mark.parametrize("name", catalogue.METHODS)
+def test_every_method_says_what_its_belief_means(name):
+    """In its own words, and of mixing weights that they are no certainty."""
+    meaning = catalogue.find("method", name)[0].meaning
+    assert meaning != Method.meaning
+    assert 40 < len(meaning.text) < 250
+    assert meaning.text.endswith(".")
+    assert (meaning.kind == "mixing") == ("not how likely it is to be right" in meaning.text)
+    assert (meaning.kind == "posterior") == ("posterior given the weights" in meaning.text)
+
+
 def test_presets_are_the_papers():
     cls, preset = catalogue.find("method", "variational-depth-images")
     method = make(cls, preset)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from polyarch import distributed
-from polyarch.core import Feed, Info, Method, Problem, State, gradients
+from polyarch.core import Feed, Info, Meaning, Method, Problem, State, gradients
 from polyarch.distributions.categorical import Categorical, gumbel_noise, pad
 from polyarch.settings import AtLeast
 from polyarch.spaces.base import Space
@@ -31,6 +31,9 @@ class SampledElbo(Method):
     """Weights and belief from a few sampled architectures per step."""
 
     name: ClassVar[str] = "sampled-elbo"  # CHANGE
+    meaning: ClassVar[Meaning] = Meaning(
+        "posterior", "A variational posterior given the weights as they are learnt, from training data."
+    )  # CHANGE: what belief means, for the report and `polyarch show`
 
     # CHANGE: a field is a setting, its annotation its bounds, the text under it its help; name the source of every
     # default. `Method` already has epochs, batch_size, evaluation and stopping.

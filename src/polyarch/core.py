@@ -234,6 +234,17 @@ class Stage:
     epochs: int
 
 
+@dataclass(frozen=True)
+class Meaning:
+    """What a method's belief means, for whoever reads its numbers."""
+
+    kind: Literal["posterior", "mixing", "sampling", "fixed"]
+    """Its probabilities say how likely options are to be right (`posterior`), how much they count in a mixture
+    (`mixing`), or how often they are drawn (`sampling`); `fixed` is belief that no data moves."""
+    text: str
+    """In one or two plain sentences."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EarlyStopping:
     """Which state is kept, and when a search ends before its last epoch."""
@@ -277,6 +288,10 @@ class Method(ABC):
     evaluates: ClassVar[Mapping[str, str]] = {"": "network"}
     """What the numbers of `evaluate` are about, by the beginning of their names, in the order in which a person wants
     to hear of them."""
+    meaning: ClassVar[Meaning] = Meaning(
+        "sampling", "Its method does not say what this belief means: do not take it for certainty."
+    )
+    """What belief means."""
 
     epochs: Annotated[int, AtLeast(1)] = 100
     """At most so many passes over the training data."""

@@ -42,7 +42,7 @@ def test_posterior_of_any_size(depths, runs):
 def trajectory(evaluations, decision="depth", options=4):
     epochs = np.arange(1.0, evaluations + 1)
     probs = np.full((evaluations, options), 1 / options)
-    values = {"train": {"a": np.linspace(-1, -0.1, evaluations)}, "belief": {"entropy": np.ones(evaluations)}}
+    values = {"train": {"a": np.linspace(-1, -0.1, evaluations)}, "belief": {"kl": np.ones(evaluations)}}
     return Trajectory(epochs, (0,), {decision: probs}, np.array([]), values, int(epochs[-1]))
 
 

@@ -53,7 +53,7 @@ def test_images(digits, page):
     accuracy = 100 * digits.run.result["metrics"]["test"]["accuracy"]
     assert f"{accuracy:.1f}\u202f%" in text
     assert "test log-likelihood, nats per example" in text
-    assert "entropy of belief, nats</text>" in text
+    assert "KL(belief || prior), nats</text>" in text
 
 
 def test_settings_of_parts_have_dotted_names(page):
@@ -249,8 +249,8 @@ def test_a_nested_space_of_ones_own_has_the_report_of_depth_in_its_own_words(tmp
         "Belief over width",
         "Mixture, all widths",
         f"widths 2 to {width}, Eq. 3",
-        "distribution over width after an epoch",
-        ">q(w), probability of each width</text>",
+        "belief over width after an epoch",
+        ">belief, by width</text>",
         ">fixed widths</text>",
         f">width {width}, selected</text>",
         f">selected {width} (",

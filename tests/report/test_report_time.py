@@ -29,7 +29,7 @@ def trajectory(probs=None, *, epochs=None, stages=(0,), changes=(), kept=None, *
     length = len(next(iter((probs or values).values())))
     epochs = np.arange(1.0, length + 1) if epochs is None else np.array(epochs, float)
     split = {name: np.array(column, float) for name, column in values.items()}
-    found = {"train": split, "belief": {"entropy": np.ones(length)}}
+    found = {"train": split, "belief": {"kl": np.ones(length)}}
     belief = {name: np.array(p, float) for name, p in (probs or {"op": [[0.5, 0.5]] * length}).items()}
     return Trajectory(epochs, stages, belief, np.array(changes, float), found, kept or int(epochs[-1]))
 
@@ -401,7 +401,7 @@ def test_panels_are_those_of_what_was_watched(tmp_path, cell_search, quick_cells
     section = search_section.search_progress(report(run, task=quick_cells.task))
     for title in (
         "accuracy on validation data",
-        "entropy of belief, nats",
+        "KL(belief || prior), nats",
         "skips among the mode's operations",
         "architecture Hessian: largest eigenvalue",
         "architecture Hessian: trace",
@@ -427,7 +427,7 @@ def test_changes_in_words(tmp_path, quick_cells, count, said):
     run = rewritten(quick_cells.run, tmp_path / f"changes-{count}", change)
     when = f" epoch {count + 1}" if count else ""
     notes = search_section.search_progress(report(run, task=quick_cells.task))["notes"]
-    assert notes[-1] == f"The likeliest architecture {'changed ' if count else ''}{said}{when}."
+    assert notes[-1] == f"The mode of belief {'changed ' if count else ''}{said}{when}."
 
 
 # ---------------------------------------------------------------------------------------------------------------------

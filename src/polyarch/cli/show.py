@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyarch.cli.metrics import print_metrics
+from polyarch.cli.metrics import mean_and_spread, print_metrics
 from polyarch.cli.options import Json, RunFolder
 
 if TYPE_CHECKING:
@@ -55,12 +55,17 @@ def _draw(path: Path, runs: list[Run]) -> None:
 
 def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
     """Prints the result of one run, or of every repeat with their mean and spread and which of them is the best."""
+    from dataclasses import asdict
+
+    from polyarch.runs.agreement import agreement_of
     from polyarch.runs.run import Run
 
     found = [run.result for run in runs]
     best = Run(folder).result["best"] if len(found) > 1 else None
+    agreement = agreement_of(runs)
     if as_json:
         several = {"run": str(folder), "runs": found, "best": best}
+        several |= {"agreement": asdict(agreement)} if agreement else {}
         print(json.dumps(several | {"summary": summary(found)} if len(found) > 1 else found[0]))
         return
     metrics = found[0]["metrics"]
@@ -73,6 +78,9 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
         )
         if "truth" in result:
             print(f"  {_truth(result['truth'])}")
+    print(f"\nbelief: {_belief(found)}")
+    if agreement:
+        print(f"seeds: {agreement.sentence(runs[0].space.nested)}")
     rows = {label: [r["metrics"][key] for r in found] for key, label in ROWS if key in metrics}
     if "test_unpruned" in metrics:
         rows = {"mixture, pruned" if label == "mixture" else label: figures for label, figures in rows.items()}
@@ -83,6 +91,14 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
     if rows:
         print()
         print_metrics("on test data", rows)
+
+
+def _belief(found: list[dict[str, Any]]) -> str:
+    """What it means, and how far it moved."""
+    beliefs = [result["distribution"] for result in found]
+    moved = [belief["kl"] for belief in beliefs if "kl" in belief]
+    how_far = f" KL(belief || prior), what the search moved: {mean_and_spread(moved)} nats." if moved else ""
+    return f"{beliefs[0]['meaning']}{how_far}"
 
 
 def _truth(truth: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from polyarch.core import Feed, Problem, State
+from polyarch.core import Feed, Meaning, Problem, State
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.gaussian import GaussianLogits
 from polyarch.errors import PolyarchError
@@ -42,6 +42,7 @@ from polyarch.training.natural import (
     vadam,
     vadam_printed,
 )
+from polyarch.training.reach import Published
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,12 @@ class Balenas(Bilevel):
     """Learns one Gaussian per architecture parameter; its mean is read out."""
 
     name: ClassVar[str] = "balenas"
+    meaning: ClassVar[Meaning] = Meaning(
+        "posterior",
+        "A variational posterior given the weights, on validation data that counts as data_size examples. It is about "
+        "logits: a probability is how often an option has the largest.",
+    )
+    published: ClassVar[Published] = Published(lr=3e-4, steps=19_500)  # as DARTS
 
     arch: NaturalGradient = NaturalGradient()
     """How belief moves."""
@@ -74,6 +81,11 @@ class Balenas(Bilevel):
     @override
     def draws(self) -> int:
         return self.samples
+
+    @override
+    def belief_steps(self, problem: Problem) -> int:
+        """Only steps of `vadam` are as long as the learning rate, like Adam's."""
+        return super().belief_steps(problem) if self.arch.update == "vadam" else 0
 
     @override
     def first_belief(self, problem: Problem, streams: Sequence[Streams]) -> dict[str, Tensor]:

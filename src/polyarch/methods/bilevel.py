@@ -9,6 +9,7 @@ gradient of that sum looks through the T steps as well (3.18 to 3.20).
 from __future__ import annotations
 
 import logging
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ from polyarch.training.evaluation import collapse_of, evaluate_view
 from polyarch.training.hypergradients import exact_mixed_product, mixed_product, sotl_reverse
 from polyarch.training.natural import NaturalGradient
 from polyarch.training.optimisers import DARTS_WEIGHTS, Adam, Sgd, adam_buffers, momentum_buffers
+from polyarch.training.reach import Published
 from polyarch.training.snapshots import Snapshot
 from polyarch.trees import tree_map
 
@@ -87,6 +89,8 @@ class Bilevel(Method, ABC):
     """The order of a step; a subclass says how belief mixes operations and how it moves."""
 
     evaluates: ClassVar[Mapping[str, str]] = {"supernet_": "supernet", "": "mode with shared weights"}
+    published: ClassVar[Published]
+    """How the method's paper learns belief on CIFAR-10."""
 
     epochs: Positive = 50
     """Passes over the training data (DARTS)."""
@@ -212,6 +216,15 @@ class Bilevel(Method, ABC):
         """The rates; with stages also the share of their dropout that is left."""
         found = {"weights.lr": self.weights.lr_at(epoch, self.epochs), "arch.lr": self.arch.lr}
         return found | ({"dropout": self.plan.fading(self, epoch)} if self.plan else {})
+
+    def belief_steps(self, problem: Problem) -> int:
+        """One for every training batch, or for every roll-out of them."""
+        feed = self.feeds(problem)["train"]
+        return math.ceil(problem.train_size // feed.size / feed.count)
+
+    def belief_epochs(self) -> int:
+        """All but those in which belief rests."""
+        return self.epochs - self.warmup_epochs
 
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Fresh weights and belief."""

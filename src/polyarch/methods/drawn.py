@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from polyarch.core import LAST, EarlyStopping, FeedSpec, Method, Problem, State
+from polyarch.core import LAST, EarlyStopping, FeedSpec, Meaning, Method, Problem, State
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.distributions.listed import Listed
@@ -39,6 +39,7 @@ class DrawnArchitectures(Method, ABC):
 
     draws_from_space: ClassVar[bool] = True
     evaluates: ClassVar[Mapping[str, str]] = {"": f"mean of {EVALUATED} drawn"}
+    meaning: ClassVar[Meaning] = Meaning("fixed", "None is learnt: it is what the space draws architectures from.")
 
     stopping: EarlyStopping = LAST
     """As for every method; the paper reports the last epoch."""

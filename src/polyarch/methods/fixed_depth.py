@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from polyarch.architecture import Architecture
-from polyarch.core import Feed, Info, Method, Problem, Stage, State, gradients
+from polyarch.core import Feed, Info, Meaning, Method, Problem, Stage, State, gradients
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
 from polyarch.settings import TakesMemory
@@ -35,6 +35,7 @@ class FixedDepth(Method):
     """Trains one depth alone: belief is a point mass, only the last output is trained."""
 
     name: ClassVar[str] = "fixed-depth"
+    meaning: ClassVar[Meaning] = Meaning("fixed", "A point: one architecture is trained, and none is searched.")
 
     depth: Annotated[int, TakesMemory()] = -1
     """The depth to train, or of another nested space the number of its option, from 0; -1 is the last."""

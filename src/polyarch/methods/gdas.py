@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from polyarch.core import Feed, Problem, State
+from polyarch.core import Feed, Meaning, Problem, State
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical, gumbel_noise
 from polyarch.errors import PolyarchError
@@ -29,6 +29,7 @@ from polyarch.spaces.base import Space, relaxation_of
 from polyarch.spaces.views import Soft, one_hot
 from polyarch.streams import Streams
 from polyarch.training.optimisers import DARTS_ARCH, Adam
+from polyarch.training.reach import Published
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,13 @@ class Gdas(Bilevel):
     """Learns one categorical per edge; every pass runs one draw of it."""
 
     name: ClassVar[str] = "gdas"
+    meaning: ClassVar[Meaning] = Meaning(
+        "mixing",
+        "Mixing weights: how often each operation is drawn in the supernet, not how likely it is to be right.",
+    )
+    published: ClassVar[Published] = Published(
+        lr=3e-4, steps=97_500
+    )  # 250 epochs of 25,000 images in batches of 64, in searches on NAS-Bench-201
 
     epochs: Positive = 250
     """Passes over the training data (searches on NAS-Bench-201)."""

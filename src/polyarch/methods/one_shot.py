@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from polyarch.core import LAST, Batch, EarlyStopping, Feed, Info, Method, Problem, State, gradients
+from polyarch.core import LAST, Batch, EarlyStopping, Feed, Info, Meaning, Method, Problem, State, gradients
 from polyarch.distributions.categorical import Categorical, gumbel_noise
 from polyarch.errors import PolyarchError
 from polyarch.settings import Above, AtMost, NonNegative, Positive
@@ -45,6 +45,7 @@ class OneShot(Method):
 
     name: ClassVar[str] = "one-shot"
     evaluates: ClassVar[Mapping[str, str]] = {"": f"mean of {EVALUATED} drawn"}
+    meaning: ClassVar[Meaning] = Meaning("fixed", "None is learnt: it is the prior that architectures are drawn from.")
 
     epochs: Positive = 100
     """Passes over the training data (thesis, Table B.1)."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from polyarch.core import LAST, Batch, EarlyStopping, Feed, FeedSpec, Info, Method, Problem, State, gradients
+from polyarch.core import LAST, Batch, EarlyStopping, Feed, FeedSpec, Info, Meaning, Method, Problem, State, gradients
 from polyarch.distributions.categorical import Categorical, gumbel_noise, masked
 from polyarch.errors import PolyarchError
 from polyarch.settings import NonNegative, Positive, PositiveFloat
@@ -26,6 +26,7 @@ from polyarch.training.augment import Augment
 from polyarch.training.capture import Form
 from polyarch.training.evaluation import collapse_of, evaluate_view
 from polyarch.training.optimisers import DARTS_WEIGHTS, Adam, Sgd, adam_buffers, momentum_buffers
+from polyarch.training.reach import Published
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,12 @@ class Parsec(Method):
 
     name: ClassVar[str] = "parsec"
     evaluates: ClassVar[Mapping[str, str]] = {"": "mode with shared weights"}
+    meaning: ClassVar[Meaning] = Meaning(
+        "sampling",
+        "A learnt prior that architectures are drawn from. For fixed weights its optimum is one architecture, so that "
+        "falling entropy is optimisation and not certainty.",
+    )
+    published: ClassVar[Published] = Published(lr=0.02, steps=39_000)  # 100 epochs of 25,000 images in batches of 64
 
     epochs: Positive = 100
     """Passes over the training data (section 4)."""
@@ -77,6 +84,14 @@ class Parsec(Method):
     @override
     def schedule(self, epoch: int) -> dict[str, float]:
         return {"weights.lr": self.weights.lr_at(epoch, self.epochs), "arch.lr": self.arch.lr}
+
+    def belief_steps(self, problem: Problem) -> int:
+        """One for every training batch."""
+        return problem.train_size // self.feeds(problem)["train"].size
+
+    def belief_epochs(self) -> int:
+        """All."""
+        return self.epochs
 
     @override
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:

@@ -14,7 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from polyarch import distributed
-from polyarch.core import Batch, Feed, Info, Method, Problem, Stage, State, gradients
+from polyarch.core import Batch, Feed, Info, Meaning, Method, Problem, Stage, State, gradients
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
 from polyarch.settings import NonNegative, Positive, Share
@@ -32,6 +32,7 @@ class Standalone(Method):
     """Trains the network of one architecture: belief is a point mass."""
 
     name: ClassVar[str] = "standalone"
+    meaning: ClassVar[Meaning] = Meaning("fixed", "A point: one architecture is trained, and none is searched.")
     draws_from_space: ClassVar[bool] = True
 
     architecture: str = ""

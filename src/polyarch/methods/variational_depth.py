@@ -19,7 +19,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from polyarch import distributed
-from polyarch.core import Batch, Feed, FeedSpec, Info, Method, Problem, State, gradients
+from polyarch.core import Batch, Feed, FeedSpec, Info, Meaning, Method, Problem, State, gradients
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.distributions.evidence import Evidence, posterior
@@ -57,6 +57,11 @@ class VariationalDepth(Method):
 
     name: ClassVar[str] = "variational-depth"
     evaluates: ClassVar[Mapping[str, str]] = {"": "mixture"}
+    meaning: ClassVar[Meaning] = Meaning(
+        "posterior",
+        "The posterior given the weights as they were learnt, from the prior and held-out data where there is some; "
+        "with update=sgd an approximate one, from training data.",
+    )
 
     update: Literal["natural", "sgd", "em"] = "natural"
     """How belief moves: after every epoch, at the price of a pass over the data that it goes by, by a natural-gradient

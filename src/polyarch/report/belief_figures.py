@@ -84,7 +84,7 @@ def _belief(
     axes.bar(options, mean, 0.72, color=[BLUE if k <= last else PALE for k in options], linewidth=0)
     axes.plot(options, prior, color=INK, linewidth=1.1, linestyle=(0, (1, 1.8)))
     top = float(max(mean.max(), prior.max()))
-    title = f"q({decision.name[0]}), probability of each {decision.name}"
+    title = f"belief, by {decision.name}"
     if len(probs) > 1:
         title += f": mean and deviation over seeds; each dot is a seed's selected {decision.name}"
         deviation = probs.std(0, ddof=1)

@@ -7,7 +7,6 @@ from dataclasses import replace
 import torch
 
 from polyarch.architecture import Decision
-from polyarch.distributions.priors import uniform
 from polyarch.plotting import Array
 from polyarch.runs.run import Run
 from polyarch.spaces.base import Space, relaxation_of
@@ -24,8 +23,7 @@ def probs(run: Run) -> dict[str, Array]:
 
 def prior(run: Run) -> dict[str, Array]:
     """What was believed before the data was seen: for each decision [options]."""
-    before = uniform(run.distribution.factors) if is_read_out(run) else run.config.make_prior(run.space)
-    return {name: p.double().numpy() for name, p in before.probs().items()}
+    return {name: p.double().numpy() for name, p in run.prior.probs().items()}
 
 
 def is_read_out(run: Run) -> bool:

@@ -34,6 +34,15 @@ SECTIONS = {
 """In the order of the page: the name in the list of contents, and what makes the section."""
 
 
+SHARES = {
+    "posterior": "the probability of",
+    "mixing": "the mixing weight of",
+    "sampling": "how often belief draws",
+    "fixed": "how often the search draws",
+}
+"""What belief gives to every option, by the kind of its meaning."""
+
+
 def write_report(run: Run, task: Task, *, baselines: Sequence[Run] = ()) -> Path:
     """Writes `report.html` into the folder of a finished run: one file that needs no network.
 
@@ -82,6 +91,9 @@ def _context(report: ReportData) -> dict[str, Any]:
         "space": config.space["name"].rpartition(":")[2],
         "method": config.method["name"].rpartition(":")[2],
         "nested": {"name": report.decision.name, "plural": report.members} if report.is_nested else None,
+        "meaning": report.meaning,
+        "share": SHARES[report.meaning.kind],
+        "learns": report.learns,
         "runs": len(report.runs),
         "stages": len(report.trajectories[0].stages),
         "split": formatting.SPLITS.get(report.split or "", ""),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from polyarch.architecture import Decision
+from polyarch.core import Meaning
 from polyarch.data.task import Classification, Split, Task
 from polyarch.errors import PolyarchError
 from polyarch.plotting import Array
@@ -88,6 +88,16 @@ class ReportData:
         """Whether there was nothing to search: one fixed architecture."""
         return beliefs.is_point(self.run)
 
+    @property
+    def meaning(self) -> Meaning:
+        """What belief means."""
+        return self.run.meaning
+
+    @property
+    def learns(self) -> bool:
+        """Whether belief is learnt at all."""
+        return self.meaning.kind != "fixed"
+
     @cached_property
     def has_mixture(self) -> bool:
         """Whether there is a mixture to tell of."""
@@ -126,10 +136,12 @@ class ReportData:
         """Whether any run leaves something out: not where the option was fixed, or the largest was selected."""
         return self.is_nested and not self.is_point and any(k < len(self.decision) - 1 for k in self.choices)
 
-    @property
-    def is_flat(self) -> bool:
-        """Whether belief over a nested decision is about as wide as it can be, so that a selection says little."""
-        return self.is_nested and len(self.decision) > 2 and self.entropy() > 0.95 * math.log(len(self.decision))
+    @cached_property
+    def rules_nothing_out(self) -> bool:
+        """Whether a posterior over a nested decision leaves every option a tenth of the largest probability or more."""
+        if not self.is_nested or self.meaning.kind != "posterior":
+            return False
+        return all(min(p) >= max(p) / 10 for run in self.runs for p in beliefs.probs(run).values())
 
     def shown(self, options: Sequence[int]) -> str:
         """An option by its name; of several, mean and deviation of the numbers they are named by, or have."""
@@ -245,9 +257,9 @@ class ReportData:
         found = [result["kept"].get(split, {}).get(name) for result in self.results]
         return [np.asarray(value, dtype=np.float64) for value in found if value is not None]
 
-    def entropy(self) -> float:
-        """Of belief, in nats, mean over seeds."""
-        return formatting.mean([result["distribution"]["entropy"] for result in self.results])
+    def moved(self) -> list[float]:
+        """KL(belief || prior) of each run, in nats; nothing where belief is not learnt."""
+        return [result["distribution"]["kl"] for result in self.results if "kl" in result["distribution"]]
 
 
 def _is_number(text: str) -> bool:

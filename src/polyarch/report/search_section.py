@@ -39,7 +39,7 @@ def search_progress(report: ReportData) -> dict[str, Any] | None:
     truth, watched = _truth_panel(report), _watched(report)
     if report.is_nested and not truth and not watched:
         return None
-    others = [time_figures.entropy_panel(report.trajectories), *watched]
+    others = [time_figures.MOVED, *watched] if report.learns else watched
     main = _main(report, split)
     if truth and truth.percent and main.percent:
         title = f"{main.title}; true: {report.run.config.column}, by the table"
@@ -131,14 +131,16 @@ def _truth(report: ReportData) -> str:
 
 
 def _changes(report: ReportData) -> str:
+    if not report.learns:
+        return ""
     counts = [len(trajectory.changes) for trajectory in report.trajectories]
     if max(counts) == 0:
-        return "The likeliest architecture never changed."
+        return "The mode of belief never changed."
     if report.several:
         span = f"{min(counts)} to {max(counts)} times" if min(counts) < max(counts) else _times(counts[0])
-        return f"The likeliest architecture changed {span} per seed."
+        return f"The mode of belief changed {span} per seed."
     last = f"{'' if counts[0] == 1 else 'last '}after epoch {report.trajectories[0].changes[-1]:.0f}"
-    return f"The likeliest architecture changed {_times(counts[0])}, {last}."
+    return f"The mode of belief changed {_times(counts[0])}, {last}."
 
 
 def _times(count: int) -> str:

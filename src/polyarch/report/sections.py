@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -72,13 +71,15 @@ def _belief_notes(report: ReportData, mean: Array) -> list[str]:
     name, options = report.decision.name, report.decision.options
     plateau = [k for k in range(len(mean)) if mean[k] >= 0.95 * mean.max()]
     notes = []
-    if report.is_flat:
-        entropy, most = formatting.number(report.entropy(), 2), formatting.number(math.log(len(mean)), 2)
+    if report.moved():
+        moved = formatting.number(formatting.mean(report.moved()), 2)
+        notes.append(f"Belief is {moved} nats from its prior, KL(belief || prior): so far it was moved.")
+    if report.rules_nothing_out:
         notes.append(
-            f"Belief is nearly flat (entropy {entropy} of at most {most} "
-            f"nats): the data hardly tells these {report.members} apart, and another seed may select another {name}."
+            f"It rules no {name} out (none has less than a tenth of the largest probability): the data hardly tells "
+            f"these {report.members} apart, and another seed may select another {name}."
         )
-    if len(plateau) > 1:
+    if len(plateau) > 1 and report.meaning.kind == "posterior":
         span = formatting.ranges(plateau, options)
         notes.append(
             f"{report.members.capitalize()} {span} are within 95{formatting.THIN}% of the largest probability."
@@ -147,7 +148,7 @@ def _own_fit(report: ReportData) -> belief_figures.Fit | None:
 
 def belief_over_time(report: ReportData) -> dict[str, Any] | None:
     """How belief formed: over the options of a nested decision as a map, else as one panel per decision."""
-    if report.is_point or len(report.trajectories[0].epochs) < 2:
+    if not report.learns or len(report.trajectories[0].epochs) < 2:
         return None
     if report.is_nested:
         return {"svg": time_figures.belief_map(report.trajectories, report.decision), "areas": None}

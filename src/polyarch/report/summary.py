@@ -11,6 +11,7 @@ from polyarch.report import formatting
 from polyarch.report.formatting import Metric
 from polyarch.report.report_data import MIXTURE, UNPRUNED, ReportData
 from polyarch.report.search_section import collapse
+from polyarch.runs.agreement import agreement_of
 from polyarch.runs.run import Run
 
 LONGEST = 60
@@ -29,7 +30,9 @@ def _selected(report: ReportData) -> str:
     name, options, choices = report.decision.name, report.decision.options, report.choices
     if report.is_point:
         return f"A network of fixed {name} {options[choices[0]]}."
-    verdict = "is selected, though belief is nearly flat" if report.is_flat else "explains the data"
+    verdict = "explains the data" if report.meaning.kind == "posterior" else "is selected"
+    if report.rules_nothing_out:
+        verdict = f"is selected, though belief rules no {name} out"
     if report.several:
         low, high = options[min(choices)], options[max(choices)]
         span = f"{low} to {high}" if low != high else f"always {low}"
@@ -124,7 +127,9 @@ def _what_tile(report: ReportData) -> tuple[str, str, str]:
     if not report.is_nested:
         if report.is_point:
             return "kept epoch", formatting.ranges(sorted({c.kept for c in report.trajectories})), ""
-        return "entropy of belief", formatting.number(report.entropy(), 2), "nats"
+        if not report.learns:
+            return "belief", "not learnt", ""
+        return "belief against its prior", formatting.number(formatting.mean(report.moved()), 2), "nats, KL"
     name, options = report.decision.name, report.decision.options
     if report.is_point:
         return name, options[report.choices[0]], ""
@@ -210,12 +215,15 @@ def seeds(report: ReportData) -> dict[str, Any] | None:
                 "seed": run.seed,
                 "architecture": report.shown(run.architecture.choices) if report.is_nested else str(run.architecture),
                 "kept": trajectory.kept,
-                "entropy": formatting.number(report.result(run)["distribution"]["entropy"], 2),
+                "moved": formatting.number(report.result(run)["distribution"]["kl"], 2) if report.learns else "",
                 "cells": [m.show(values) if values else "–" for m, values in found],
             }
         )
+    agreement = agreement_of(report.runs)
     return {
         "rows": rows,
+        "learns": report.learns,
+        "agreement": agreement.sentence(report.is_nested) if agreement else "",
         "metrics": report.metrics,
         "of": "pruned mixture" if report.is_pruned else "mixture" if report.has_mixture else "network",
     }

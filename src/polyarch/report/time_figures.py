@@ -101,15 +101,14 @@ def _line(axes: Axes, t: Trajectory, values: Array, colour: str, width: float) -
 
 
 def belief_map(trajectories: Sequence[Trajectory], decision: Decision) -> Markup:
-    """Belief over time as a map of one decision whose options have an order, and its entropy underneath."""
+    """Belief over time as a map of one decision whose options have an order; below, how far it is from its prior."""
     with style():
         figure = Figure(figsize=(WIDTH, 4.6))
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(2.7, 1))
         figure.subplots_adjust(0.065, 0.095, 0.83, 0.93, hspace=0.3)
         _heat(top, trajectories, decision)
-        panel = entropy_panel(trajectories)
-        _over_epochs(bottom, trajectories, panel.title, ticks=8, names_stages=False)
-        _draw(bottom, trajectories, panel)
+        _over_epochs(bottom, trajectories, MOVED.title, ticks=8, names_stages=False)
+        _draw(bottom, trajectories, MOVED)
         bottom.set_xlabel("epoch")
         return to_svg(figure, "belief-map")
 
@@ -132,7 +131,7 @@ def _heat(axes: Axes, trajectories: Sequence[Trajectory], decision: Decision) ->
     axes.set_ylim(-0.5, options - 0.5)
     axes.yaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.yaxis.set_major_formatter(option_names(decision))
-    title = f"q({decision.name[0]}) at each epoch, by {decision.name}"
+    title = f"belief at each epoch, by {decision.name}"
     title += ", mean over seeds" if len(trajectories) > 1 else ""
     _over_epochs(axes, trajectories, title, ticks=8)
     key = axes.inset_axes((1.015, 0.52, 0.022, 0.44))
@@ -142,7 +141,7 @@ def _heat(axes: Axes, trajectories: Sequence[Trajectory], decision: Decision) ->
     key.set_yticks([0, peak], ["0", f"{peak:.2g}"])
     key.spines[:].set_visible(False)
     place = (1, 0.3), (6, 0), "axes fraction", "offset points"
-    axes.annotate("most probable\n● kept epoch", *place, color=ORANGE, va="top", linespacing=1.5)
+    axes.annotate("largest share\n● kept epoch", *place, color=ORANGE, va="top", linespacing=1.5)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -177,10 +176,8 @@ class Panel:
     """Values to compare with, and their names: dotted lines."""
 
 
-def entropy_panel(trajectories: Sequence[Trajectory]) -> Panel:
-    """The entropy of belief, beside the most that it can be."""
-    most = sum(float(np.log(p.shape[1])) for p in trajectories[0].probs.values())
-    return Panel("entropy of belief, nats", [Line("belief", "entropy")], from_zero=True, levels=[(most, "uniform")])
+MOVED = Panel("KL(belief || prior), nats", [Line("belief", "kl")], from_zero=True)
+"""How far belief moved from its prior."""
 
 
 def curves(trajectories: Sequence[Trajectory], panels: Sequence[Panel]) -> Markup:
@@ -208,8 +205,8 @@ def search_progress(
 
     Args:
         trajectories: the runs.
-        main: what it was worth; on its axis ticks mark where the likeliest architecture changed.
-        others: low panels below it, one at least.
+        main: what it was worth; on its axis ticks mark where the mode changed.
+        others: low panels below it.
         collapses: epochs to mark, at which runs collapsed.
     """
     with style():
@@ -223,7 +220,7 @@ def search_progress(
             column.append(figure.add_axes((0.065, bottom / height, 0.765, own / height)))
             _over_epochs(column[k], trajectories, panel.title, ticks=8, names_stages=k == 0)
             has_changes = k == 0 and any(t.changes.size for t in trajectories)
-            _draw(column[k], trajectories, panel, "❘ likeliest changed" if has_changes else "")
+            _draw(column[k], trajectories, panel, "❘ mode changed" if has_changes else "")
             column[k].tick_params(labelbottom=k == len(others))
             for x in collapses:
                 column[k].axvline(x, color=ORANGE, linewidth=0.9, linestyle=(0, (4, 2.5)), zorder=1.6)

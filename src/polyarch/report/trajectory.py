@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from polyarch.distributions.distances import kl
 from polyarch.errors import PolyarchError
 from polyarch.plotting import Array
 from polyarch.report.beliefs import is_read_out, simplices
@@ -35,7 +36,7 @@ class Trajectory:
     """Epochs after which the likeliest architecture was no longer that of the evaluation before."""
     values: dict[str, dict[str, Array]]
     """By split and by name: [evaluations, ...]. Beside splits there are `step`, the mean over training steps, `watch`,
-    what a method watched, `belief` with its `entropy` in nats, and `table` with the `truth` of the mode."""
+    what a method watched, `belief` with its `kl` from the prior in nats, and `table` with the `truth` of the mode."""
     kept: int
     """The epoch whose weights and belief were kept."""
 
@@ -50,16 +51,17 @@ class Trajectory:
         stages = dict(zip(lengths, itertools.accumulate(lengths.values(), initial=0), strict=False))
         epochs = _column(stages[line["stage"]] + line["epoch"] for line in lines)
         parts = {name: [line.get(name, {}) for line in lines] for name in ("probs", "step", "train", "select", "watch")}
-        parts["belief"] = [{"entropy": line["entropy"]} for line in lines]
         parts["table"] = [{"truth": line.get("truth")} for line in lines]
         found = {name: columns for name, part in parts.items() if (columns := _columns(part))}
         probs = {d.name: found["probs"][d.name] for d in simplices(run)}
+        moved = kl({name: torch.from_numpy(p) for name, p in probs.items()}, run.prior).numpy()
+        values = {name: columns for name, columns in found.items() if name != "probs"}
         return cls(
             epochs=epochs,
             stages=tuple(stages.values()),
             probs=probs,
             changes=epochs[_changed(run, probs)],
-            values={name: columns for name, columns in found.items() if name != "probs"},
+            values=values | {"belief": {"kl": moved}},
             kept=stages[lines[-1]["stage"]] + int(numbers.get("best_epoch") or lines[-1]["epoch"]),
         )
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from polyarch.architecture import Architecture
 from polyarch.data.task import Classification, Split, Task
+from polyarch.distributions.distances import kl
 from polyarch.distributions.evidence import posterior, ruled_out
 from polyarch.distributions.selection import HELD_OUT_RULES
 from polyarch.runs.run import Run
@@ -178,7 +179,7 @@ def forward_times(run: Run, architecture: Architecture, x: Tensor) -> dict[str, 
 
 
 def _evidence(run: Run) -> dict[str, Any]:
-    """Where belief over a nested decision stands: from the prior, and from what data says with the kept weights."""
+    """Where belief over a nested decision stands, beside what data says with the kept weights."""
     known, belief, prior = run.evidence, run.distribution, run.config.make_prior(run.space)
     assert known is not None
     [decision], [prior_probs] = run.space.decisions, prior.probs().values()
@@ -186,7 +187,6 @@ def _evidence(run: Run) -> dict[str, Any]:
     exact = {split: posterior(fit, prior) for split, fit in known.by_split().items()}
     rules = HELD_OUT_RULES if known.held_out.shape[-1] else ()
     return {
-        "kl_prior": belief.kl(prior).item(),
         "options": len(decision),
         "ruled_out": int(out.sum()),
         "ruled_out_prior_mass": prior_probs[out].sum().item(),
@@ -194,6 +194,17 @@ def _evidence(run: Run) -> dict[str, Any]:
         "posterior_mode": {split: decision.options[int(own.mode())] for split, own in exact.items()},
         "sufficient": {rule: decision.options[run.selected(rule).choices[0]] for rule in rules},
     }
+
+
+def _belief(run: Run) -> dict[str, Any]:
+    """What is believed, what that means, and, where it is learnt, how far it moved from the prior."""
+    probs = run.distribution.probs()
+    found = {
+        "meaning": run.meaning.text,
+        "probs": {name: p.tolist() for name, p in probs.items()},
+        "entropy": run.distribution.entropy().item(),
+    }
+    return found if run.meaning.kind == "fixed" else found | {"kl": kl(probs, run.prior).item()}
 
 
 def results(run: Run, task: Task, tell: Callable[[str], None]) -> dict[str, Any]:
@@ -227,10 +238,7 @@ def results(run: Run, task: Task, tell: Callable[[str], None]) -> dict[str, Any]
         "seed": run.seed,
         "architecture": str(run.architecture),
         "selected": {decision.name: decision.options[option] for decision, option in chosen},
-        "distribution": {
-            "probs": {name: p.tolist() for name, p in run.distribution.probs().items()},
-            "entropy": run.distribution.entropy().item(),
-        },
+        "distribution": _belief(run),
         **({"evidence": _evidence(run)} if run.evidence else {}),
         "metrics": metrics,
         "evaluated": examples,

@@ -15,12 +15,15 @@ from torch import Tensor, nn
 
 from polyarch import data
 from polyarch.architecture import Architecture
+from polyarch.core import Meaning
 from polyarch.data.files import FileSource
 from polyarch.data.splitting import make_task
 from polyarch.data.task import Split, Standardise, Task
 from polyarch.distributions import selection
 from polyarch.distributions.base import Distribution
+from polyarch.distributions.categorical import Categorical
 from polyarch.distributions.evidence import Evidence
+from polyarch.distributions.priors import uniform
 from polyarch.errors import PolyarchError
 from polyarch.files import read_json
 from polyarch.runs.config import Config
@@ -85,6 +88,16 @@ class Run:
     def distribution(self) -> Distribution:
         """What the search believes."""
         return self.config.make_method().distribution(self.space, self.belief).repeat(0)
+
+    @cached_property
+    def prior(self) -> Categorical:
+        """What was believed before the data was seen, of whatever `distribution` tells probabilities of."""
+        return self.config.make_prior(self.space) if self.distribution.exact else uniform(self.distribution.factors)
+
+    @cached_property
+    def meaning(self) -> Meaning:
+        """What its belief means."""
+        return self.config.make_method().meaning
 
     @property
     def belief(self) -> dict[str, Tensor]:

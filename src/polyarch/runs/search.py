@@ -34,6 +34,7 @@ from polyarch.spaces.sub_spaces import Listed, Restricted
 from polyarch.streams import Streams
 from polyarch.training.lack_of_memory import saying_what_to_lower
 from polyarch.training.loop import Diverged, Loop, Progress
+from polyarch.training.reach import say_if_too_short
 
 
 def search(
@@ -109,6 +110,8 @@ def search(
     with saying_what_to_lower(method, space, repeats):
         loop = _first(config, task)  # what does not go together shows here
         config = replace(config, method=configs.describe_method(loop.method))  # what it chose by rule, too
+        if distributed.rank() == 0:
+            say_if_too_short(loop.method, loop.problem, loop.state)
         with _claimed(folder, config) if distributed.rank() == 0 else nullcontext():
             runs = _train(folder, config, task, loop, callbacks)
     return _one_or_all(runs)

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from polyarch import data, distributed
 from polyarch.architecture import Architecture, Decision
-from polyarch.core import Feed, Info, Method, Problem, State, gradients
+from polyarch.core import Feed, Info, Meaning, Method, Problem, State, gradients
 from polyarch.data.task import Task, TaskShape
 from polyarch.distributions.categorical import Categorical, masked
 from polyarch.spaces.base import Space, Supernet
@@ -96,6 +96,7 @@ class EnumeratedElbo(Method):
     """Gradient ascent on the exact ELBO, all architectures enumerated; its belief must become the posterior."""
 
     name: ClassVar[str] = "enumerated-elbo"
+    meaning: ClassVar[Meaning] = Meaning("posterior", "A variational posterior, exact where the weights stand still.")
 
     lr: float = 0.05
     """Learning rate of weights and belief alike."""
