@@ -98,7 +98,25 @@ def _belief(found: list[dict[str, Any]]) -> str:
     beliefs = [result["distribution"] for result in found]
     moved = [belief["kl"] for belief in beliefs if "kl" in belief]
     how_far = f" KL(belief || prior), what the search moved: {mean_and_spread(moved)} nats." if moved else ""
-    return f"{beliefs[0]['meaning']}{how_far}"
+    return f"{beliefs[0]['meaning']}{how_far}{_evidence(found)}"
+
+
+def _evidence(found: list[dict[str, Any]]) -> str:
+    """Of a nested decision, what belief rules out, and how far it lags behind the posterior of the kept weights."""
+    known = [result["evidence"] for result in found if "evidence" in result]
+    if not known:
+        return ""
+    names = {"train": "training", "select": "validation"}
+    lags = [
+        f"{mean_and_spread([max(own['lag'][split], 0.0) for own in known])} by {name} data"
+        for split, name in names.items()
+        if split in known[0]["lag"]
+    ]
+    out, mass = (mean_and_spread([own[key] for own in known]) for key in ("ruled_out", "ruled_out_prior_mass"))
+    return (
+        f" It rules out {out} of {known[0]['options']} options, which had {mass} of the prior's mass. KL(belief || "
+        f"exact posterior of the kept weights): {', '.join(lags)}."
+    )
 
 
 def _truth(truth: dict[str, Any]) -> str:

@@ -79,6 +79,15 @@ def sufficient(log_likelihoods: Tensor) -> int:
     Args:
         log_likelihoods: of held-out examples, [options, n].
     """
+    mean = log_likelihoods.mean(-1)
+    return int((mean.max() - mean <= paired_errors(log_likelihoods)).nonzero()[0])
+
+
+def paired_errors(log_likelihoods: Tensor) -> Tensor:
+    """The standard error of the mean difference from the best option, example by example: [options].
+
+    Args:
+        log_likelihoods: of held-out examples, [options, n].
+    """
     lost = log_likelihoods[log_likelihoods.mean(-1).argmax()] - log_likelihoods
-    mean, error = lost.mean(-1), lost.std(-1, correction=0) / lost.shape[-1] ** 0.5
-    return int((mean <= error).nonzero()[0])
+    return lost.std(-1, correction=0) / lost.shape[-1] ** 0.5

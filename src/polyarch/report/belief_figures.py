@@ -30,6 +30,8 @@ class Fit:
     """Of the mixture, one per run: a horizontal line, and a band for the spread over several; may be empty."""
     selected: tuple[int, float] | None = None
     """Option and log-likelihood of the selected network."""
+    errors: Sequence[float] = ()
+    """Of one run: the standard error of each value's distance from the best one."""
 
 
 def posterior(
@@ -140,6 +142,9 @@ def _fit(axes: Axes, fit: Fit) -> None:
         if mean >= low and len(values) > 1:
             deviation = np.std(values, ddof=1)
             axes.vlines(option, max(mean - deviation, low), mean + deviation, color=fit.colour, linewidth=1)
+    if fit.errors:
+        lowest = np.maximum(means - np.array(fit.errors), low)
+        axes.vlines(fit.options, lowest, np.maximum(means + np.array(fit.errors), low), color=fit.colour, linewidth=1)
     if fit.mixture:
         axes.axhline(float(np.mean(fit.mixture)), color=BLUE, linewidth=1.3)
     if len(fit.mixture) > 1:

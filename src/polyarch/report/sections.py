@@ -9,10 +9,11 @@ import numpy as np
 from markupsafe import Markup
 
 from polyarch.distributions import selection
+from polyarch.distributions.evidence import paired_errors
 from polyarch.plotting import BLUE, GREEN, Array
 from polyarch.report import belief_areas, belief_figures, beliefs, commands, formatting, graph_svg, time_figures
 from polyarch.report.report_data import ReportData
-from polyarch.runs.run import resume_command
+from polyarch.runs.run import Run, resume_command
 
 LABELS = {"step": "steps", "train": "train", "select": "valid."}
 
@@ -48,7 +49,10 @@ def belief(report: ReportData) -> dict[str, Any] | None:
         svg = belief_figures.decisions(probs, prior, options, selected)
         return {"svg": svg, "rules": [], "notes": [], "fit": ""}
     name = report.decision.name
-    chosen = {rule: [run.selected(rule).choices[0] for run in report.runs] for rule in selection.RULES}
+    rules = {rule: about for rule, (_, about) in selection.RULES.items()}
+    if report.run.config.data["examples"].get("select"):
+        rules |= {rule: about for rule, (_, about) in selection.HELD_OUT_RULES.items()}
+    chosen = {rule: [run.selected(rule).choices[0] for run in report.runs] for rule in rules}
     marks = {} if report.several else {rule: options[0] for rule, options in chosen.items()}
     fit = _baseline_fit(report) or _own_fit(report)
     return {
@@ -60,7 +64,7 @@ def belief(report: ReportData) -> dict[str, Any] | None:
                 "option": report.shown(chosen[rule]),
                 "used": rule == report.run.config.select,
             }
-            for rule, (_, about) in selection.RULES.items()
+            for rule, about in rules.items()
         ],
         "notes": _belief_notes(report, probs[name].mean(0)),
         "fit": "" if fit is None else "baselines" if fit.colour == GREEN else "own",
@@ -84,29 +88,29 @@ def _belief_notes(report: ReportData, mean: Array) -> list[str]:
         notes.append(
             f"{report.members.capitalize()} {span} are within 95{formatting.THIN}% of the largest probability."
         )
-    exact = _exact(report)
-    if exact is not None and np.abs(exact - mean).sum() > 0.4:
+    known = [result["evidence"] for result in report.results if "evidence" in result]
+    if known and not report.rules_nothing_out:
+        out = formatting.number(formatting.mean([own["ruled_out"] for own in known]), 0)
+        mass = formatting.about_percent(formatting.mean([own["ruled_out_prior_mass"] for own in known]))
         notes.append(
-            "Belief still lags behind the weights: with them, the exact posterior (Eq. 5) has its mode at "
-            f"{name} {options[exact.argmax()]}, with a probability of {formatting.number(float(exact.max()), 2)}."
+            f"It rules out {out} of {len(options)} {report.members}, each with less than a tenth of the largest "
+            f"probability; they had {mass} of the prior's mass."
         )
+    for split, by in (("train", "training"), ("select", "validation")):
+        lags = [own["lag"][split] for own in known if split in own["lag"]]
+        if lags and formatting.mean(lags) > LAG:
+            modes = formatting.ranges(sorted({options.index(own["posterior_mode"][split]) for own in known}), options)
+            notes.append(
+                f"By {by} data alone, the exact posterior of the kept weights (Eq. 5) has its mode at {name} {modes}, "
+                f"and belief is {formatting.number(formatting.mean(lags), 1)} nats from it."
+            )
     return notes
 
 
+LAG = 0.5
+"""Nats from which on a distance from the exact posterior is told."""
 OPTION_FIT = "depth_log_likelihood"
 """The metric that has the log-likelihood of every option of a nested decision: [evaluations, options]."""
-
-
-def _exact(report: ReportData) -> Array | None:
-    """The posterior given the kept weights, where the fit of every option to the training data was measured."""
-    [*found] = report.kept("train", OPTION_FIT)
-    if not found or report.several or not np.isfinite(found[0]).all():
-        return None
-    [fit] = found
-    prior = beliefs.prior(report.run)[report.decision.name]
-    joint = report.run.config.data["examples"]["train"] * fit + np.log(prior)
-    weights: Array = np.exp(joint - joint.max())
-    return weights / weights.sum()
 
 
 def _baseline_fit(report: ReportData) -> belief_figures.Fit | None:
@@ -143,7 +147,14 @@ def _own_fit(report: ReportData) -> belief_figures.Fit | None:
         label=f"each {name}",
         colour=BLUE,
         mixture=[float(mixed) for mixed in report.kept(split, "log_likelihood")],
+        errors=[] if report.several or split == "train" else _errors(report.run)[good].tolist(),
     )
+
+
+def _errors(run: Run) -> Array:
+    """The standard error of how far each option is from the best one on validation examples, paired."""
+    assert run.evidence is not None
+    return paired_errors(run.evidence.held_out).numpy()
 
 
 def belief_over_time(report: ReportData) -> dict[str, Any] | None:
