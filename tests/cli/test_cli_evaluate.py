@@ -26,9 +26,8 @@ PGD = ("--attack", "pgd", "--budget", "1/8", "--steps", 2, "--step-size", "1/16"
 def digits(tmp_path_factory):
     """A depth search on bytes whose white is 16."""
     out = tmp_path_factory.mktemp("digits") / "run"
-    assert (
-        cli("search", "--data", "digits", *SMALL, "--set", "batch_size=64", "--set", "epochs=6", "--out", out).code == 0
-    )
+    data = ("--data", "digits", "--set", "calibrate=0.15")
+    assert cli("search", *data, *SMALL, "--set", "batch_size=64", "--set", "epochs=6", "--out", out).code == 0
     return out
 
 
@@ -170,7 +169,7 @@ def test_every_example_is_passed_once(which, tmp_path, request):
     x = pa.open_run(folder).task().test.x
     np.savez(tmp_path / "other.npz", x=x[:20].numpy())
     plain, at_least = passed("evaluate", folder)
-    assert set(plain["metrics"]) == {"selected", "ensemble", *(["unpruned"] if which == "digits" else [])}
+    assert set(plain["metrics"]) == {"selected", "ensemble", "tempered", *(["unpruned"] if which == "digits" else [])}
     if which == "digits":
         assert at_least == 3 * len(x)
     _, with_other = passed("evaluate", folder, "--ood", tmp_path / "other.npz", "--figure", tmp_path / "all.png")
@@ -238,6 +237,7 @@ def test_members_are_drawn_by_a_seed(cells):
     others = [cli("evaluate", cells, "--members", 3, "--seed", seed, "--json").json for seed in (1, 2)]
     assert any(other["metrics"]["ensemble"] != few["metrics"]["ensemble"] for other in others)
     assert all(other["metrics"]["selected"] == few["metrics"]["selected"] for other in others)
+    assert "tempered" not in few["metrics"]  # the run's temperature is of its own mixture
     refused("evaluate", cells, "--members", 15626, says="15626 members of 15625 architectures")
     refused("evaluate", cells, "--members", 0, says="members is 0")
 
@@ -372,48 +372,147 @@ def test_numbers_to_predict_have_no_such_uncertainty(tmp_path):
     refused("predict", out, "--inputs", tmp_path / "line.npz", "--risk", 0.1, says="for classification")
 
 
-def test_predict_abstains_where_validation_data_promises_nothing(tmp_path, digits):
+def test_predict_abstains_where_calibration_data_promises_nothing(tmp_path, digits):
     run = pa.open_run(digits)
     task, ensemble = run.task(), run.ensemble()
     np.savez(tmp_path / "x.npz", x=task.test.x.numpy())
-    valid = ensemble(task.select.x)
-    errors = (valid.log_probs.argmax(-1) != task.select.y).double().mean().item()
+    held_out = ensemble.precisely(task.calibrate.x).tempered(run.temperature)
+    right = held_out.log_probs.argmax(-1) == task.calibrate.y
+    errors = 1 - right.double().mean().item()
     risk = 0.7 * errors
-    threshold = threshold_for_risk(valid.confidence, valid.log_probs.argmax(-1) == task.select.y, risk)
+    threshold = threshold_for_risk(held_out.confidence, right, risk)
     found = cli("predict", digits, "--inputs", tmp_path / "x.npz", "--risk", risk, "--json").json
-    assert (found["risk"], found["threshold"]) == (risk, threshold)
+    assert (found["risk"], found["threshold"]) == (risk, pytest.approx(threshold, abs=1e-12))
     rows = found["predictions"]
-    assert [row["abstain"] for row in rows] == [not row["probability"] > threshold for row in rows]
+    assert [row["abstain"] for row in rows] == [not row["probability"] > found["threshold"] for row in rows]
     assert 0 < sum(row["abstain"] for row in rows) < len(rows)
     right = [int(row["class"]) == y for row, y in zip(rows, task.test.y.tolist(), strict=True) if not row["abstain"]]
     assert 1 - sum(right) / len(right) < errors
 
-    lines = list(
-        csv.DictReader(io.StringIO(cli("predict", digits, "--inputs", tmp_path / "x.npz", "--risk", risk).out))
-    )
+    lines = csv_of("predict", digits, "--inputs", tmp_path / "x.npz", "--risk", risk)
     assert [line["abstain"] for line in lines] == [str(row["abstain"]) for row in rows]
     plain = cli("predict", digits, "--inputs", tmp_path / "x.npz", "--json").json
-    assert not {"risk", "threshold"} & set(plain)
+    assert not {"risk", "threshold", "coverage", "quantile"} & set(plain)
     assert plain["predictions"] == [{k: v for k, v in row.items() if k != "abstain"} for row in rows]
 
 
-def test_calibration_data_decides_where_there_is_some(tmp_path):
-    out, inputs = tmp_path / "run", tmp_path / "x.npz"
-    assert cli("search", *SPIRALS, *SMALL, "--set", "calibrate=0.3", "--set", "epochs=1", "--out", out).code == 0
+def csv_of(*arguments):
+    return list(csv.DictReader(io.StringIO(cli(*arguments).out)))
+
+
+def test_probabilities_are_told_after_temperature(tmp_path, digits):
+    run = pa.open_run(digits)
+    x = run.task().test.x
+    np.savez(tmp_path / "x.npz", x=x.numpy())
+    said = cli("predict", digits, "--inputs", tmp_path / "x.npz", "--json")
+    assert said.json["temperature"] == run.temperature == run.result["temperature"] != 1
+    assert f"after temperature {run.temperature:.3g}, fitted on validation data" in said.err
+    probs, scores = said_by(run.ensemble(), x)
+    tempered = (probs.log() / run.temperature).softmax(-1)
+    rows = said.json["predictions"]
+    found = torch.tensor([list(row["probabilities"].values()) for row in rows], dtype=torch.float64)
+    torch.testing.assert_close(found, tempered)
+    for name, expected in (
+        ("probability", tempered.amax(-1)),
+        ("entropy", torch.special.entr(tempered).sum(-1)),
+        ("mutual_information", scores["mutual_information"]),
+    ):
+        assert [row[name] for row in rows] == pytest.approx(expected.tolist(), abs=1e-9), name
+
+    worth = cli("evaluate", digits, "--json").json
+    assert worth["temperature"] == run.temperature
+    target = run.task().test.y.unsqueeze(-1)
+    assert worth["metrics"]["tempered"]["log_likelihood"] == pytest.approx(tempered.log().gather(-1, target).mean())
+    assert worth["metrics"]["tempered"]["accuracy"] == worth["metrics"]["ensemble"]["accuracy"]
+    assert f"after temperature {run.temperature:.3g}" in cli("evaluate", digits).out
+    assert "after temperature" in cli("show", digits).out
+
+
+def test_sets_hold_the_classes_that_calibration_data_allows(tmp_path, digits):
+    run = pa.open_run(digits)
+    task = run.task()
+    np.savez(tmp_path / "x.npz", x=task.test.x.numpy())
+    asked = ("predict", digits, "--inputs", tmp_path / "x.npz", "--coverage", 0.9)
+    said = cli(*asked, "--json")
+    for part in ("probability 0.9", "on average", f"exchangeable with the {len(task.calibrate)} examples of calibrate"):
+        assert part in said.err
+    found = said.json
+    own = run.ensemble().precisely(task.calibrate.x).tempered(run.temperature).log_probs.exp()
+    scores = 1 - own[torch.arange(len(own)), task.calibrate.y]
+    quantile = scores.sort().values[int(np.ceil((len(own) + 1) * 0.9)) - 1].item()
+    assert (found["coverage"], found["guarantee"]) == (0.9, "marginal")
+    assert found["quantile"] == pytest.approx(quantile, abs=1e-12)
+    for row in found["predictions"]:
+        likely = [name for name, p in row["probabilities"].items() if 1 - p <= found["quantile"]]
+        assert row["set"] == (likely or [row["class"]])
+    held = [str(y) in row["set"] for row, y in zip(found["predictions"], task.test.y.tolist(), strict=True)]
+    assert np.mean(held) > 0.85
+    sets = run.prediction_sets(task.test.x, 0.9)
+    assert [row["set"] for row in found["predictions"]] == [[str(k) for k in np.flatnonzero(own)] for own in sets]
+    assert [line["set"].split("|") for line in csv_of(*asked)] == [row["set"] for row in found["predictions"]]
+    with pytest.raises(pa.PolyarchError, match="predicts a class"):
+        run.prediction_intervals(task.test.x, 0.9)
+
+
+def test_intervals_of_numbers(tmp_path):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(400, 3))
+    np.savez(tmp_path / "line.npz", x=x, y=x.sum(1) + random.normal(size=400))
+    data, out = ("--data", tmp_path / "line.npz", "--set", "kind=regression"), tmp_path / "run"
+    assert cli("search", *data, *SMALL, "--set", "calibrate=59", "--set", "epochs=3", "--out", out).code == 0
     run = pa.open_run(out)
     task, ensemble = run.task(), run.ensemble()
-    np.savez(inputs, x=task.test.x.numpy())
-    said = ensemble(task.calibrate.x)
-    threshold = threshold_for_risk(said.confidence, said.log_probs.argmax(-1) == task.calibrate.y, 0.9)
-    assert cli("predict", out, "--inputs", inputs, "--risk", 0.9, "--json").json["threshold"] == threshold
+    assert run.temperature == 1
+    np.savez(tmp_path / "x.npz", x=task.test.x.numpy())
+    asked = ("predict", out, "--inputs", tmp_path / "x.npz")
+
+    def mean_and_deviation(x):
+        with torch.no_grad():
+            means = ensemble.members(x).squeeze(-1).double()
+        mean = (ensemble.weights.double()[:, None] * means).sum(0)
+        second = (ensemble.weights.double()[:, None] * (means.square() + 1)).sum(0)  # the likelihood's variance is 1
+        return mean, (second - mean.square()).sqrt()
+
+    mean, deviation = mean_and_deviation(task.calibrate.x)
+    quantile = ((task.calibrate.y - mean).abs() / deviation).sort().values[53]  # number 54 of 59: 60 * 0.9
+    mean, deviation = mean_and_deviation(task.test.x)
+    found = cli(*asked, "--coverage", 0.9, "--json").json
+    assert found["quantile"] == pytest.approx(quantile.item(), rel=1e-5)
+    assert "temperature" not in found
+    rows = found["predictions"]
+    assert [row["low"] for row in rows] == pytest.approx((mean - quantile * deviation).tolist(), rel=1e-4, abs=1e-5)
+    assert [row["high"] for row in rows] == pytest.approx((mean + quantile * deviation).tolist(), rel=1e-4, abs=1e-5)
+    assert run.prediction_intervals(task.test.x, 0.9).tolist() == [[row["low"], row["high"]] for row in rows]
+    assert csv_of(*asked, "--coverage", 0.9)[0].keys() == {"input", "mean", "low", "high"}
+    assert csv_of(*asked)[0].keys() == {"input", "mean"}
+    with pytest.raises(pa.PolyarchError, match="predicts a number"):
+        run.prediction_sets(task.test.x, 0.9)
 
 
-def test_a_risk_that_cannot_be_promised_is_refused(tmp_path, digits):
+def test_what_cannot_be_promised_is_refused(tmp_path, digits):
     np.savez(tmp_path / "x.npz", x=np.zeros((1, 1, 8, 8), np.uint8))
-    refused("predict", digits, "--inputs", tmp_path / "x.npz", "--risk", 0.0001, says=("270 held-out", "larger risk"))
-    refused("predict", digits, "--inputs", tmp_path / "x.npz", "--risk", 2, says="risk is 2.0")
-    out = tmp_path / "run"
-    data = [text for text in SPIRALS if text != "select=0.3"][:-1]
-    assert cli("search", *data, *SMALL, "--set", "epochs=1", "--out", out).code == 0
+    asked = ("predict", digits, "--inputs", tmp_path / "x.npz")
+    refused(*asked, "--risk", 0.001, says=("needs at least 5296", "set 270 aside", "--set calibrate=5296"))
+    refused(*asked, "--risk", 0.02, says=("270 held-out", "larger risk"))
+    refused(*asked, "--risk", 2, says="risk is 2.0")
+    refused(*asked, "--coverage", 0.999, says=("needs at least 999", "set 270 aside", "--set calibrate=999 or more"))
+    for wrong in (0, 1, 90, -0.1, "nan"):
+        refused(*asked, "--coverage", wrong, says=("coverage is", "such as 0.9"))
+
+
+def test_validation_data_promises_nothing(tmp_path, finished):
+    """A search has stopped by it and fitted a temperature."""
     np.savez(tmp_path / "x.npz", x=np.zeros((1, 2), np.float32))
-    refused("predict", out, "--inputs", tmp_path / "x.npz", "--risk", 0.1, says=("needs validation data", "select="))
+    asked = ("predict", finished, "--inputs", tmp_path / "x.npz")
+    refused(*asked, "--risk", 0.1, says=("needs at least 51", "set none aside", "--set calibrate=51"))
+    refused(*asked, "--coverage", 0.9, says=("needs at least 9", "set none aside", "--set calibrate=9"))
+
+
+def test_without_test_data_numbers_are_optimistic(tmp_path):
+    out = tmp_path / "run"
+    data = ("--data", "digits", "--set", "test=0")
+    assert cli("search", *data, *SMALL, "--set", "batch_size=64", "--set", "epochs=1", "--out", out).code == 0
+    said = cli("show", out).out
+    assert "on validation data, optimistic" in said
+    assert "after temperature" not in said  # which was fitted there
+    assert "optimistic" in (out / "report.html").read_text()

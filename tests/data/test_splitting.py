@@ -96,9 +96,10 @@ def test_new_roles_take_from_training_alone():
         assert indices(task.train) < indices(plain.train)
 
 
-def test_roles_share_validation_data_unless_they_have_their_own():
+def test_search_shares_validation_data_unless_it_has_its_own_but_calibration_never_does():
     plain = load(vectors(), select=0.2, test=0.2)
-    assert plain.examples_for("search") is plain.examples_for("calibrate") is plain.select
+    assert plain.examples_for("search") is plain.select
+    assert plain.examples_for("calibrate") is None
     assert plain.learning_data() == {"train": plain.train, "select": plain.select, "search": plain.select}
     task = plain.resplit(search=8, calibrate=6)
     assert task.examples_for("search") is task.search
@@ -157,12 +158,24 @@ def test_splits_hold_classes_in_proportion_and_depend_on_the_seed():
     x = np.arange(141.0)[:, None]
     tasks = [load((x, y), select=0.2, test=0.2, split_seed=seed) for seed in (0, 0, 1)]
     more = tasks[0].resplit(search=0.2, calibrate=0.2)
-    for split in (tasks[0].select, tasks[0].test, more.search, more.calibrate):
+    for split in (tasks[0].select, tasks[0].test, more.search):
         counts = np.bincount(split.y, minlength=3)
         assert abs(counts[0] - 20) <= 1
         assert abs(counts[1] - 8) <= 1
     assert 2 in more.train.y  # a class of one example stays in training
     assert tasks[0].fingerprint == tasks[1].fingerprint != tasks[2].fingerprint
+
+
+def test_calibration_data_is_drawn_plainly_at_random():
+    """How many of a class it holds varies as in any sample without replacement."""
+    y = np.repeat([0, 1], [150, 50])
+    task = load((np.arange(200.0)[:, None], y), select=0.1, test=0.2)
+    counts = [int(task.resplit(calibrate=40, split_seed=seed).calibrate.y.sum()) for seed in range(400)]
+    there_are, drawn, of_class = 138, 40, 34  # 200 less test, validation data, and one of each class for training
+    share = of_class / there_are
+    variance = drawn * share * (1 - share) * (there_are - drawn) / (there_are - 1)
+    assert np.mean(counts) == pytest.approx(drawn * share, abs=4 * (variance / 400) ** 0.5)
+    assert np.var(counts) == pytest.approx(variance, rel=0.3)
 
 
 def test_a_split_is_random_within_a_class():

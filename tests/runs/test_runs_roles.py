@@ -62,7 +62,7 @@ def test_belief_learns_on_search_data_and_is_evaluated_on_validation_data(tmp_pa
     assert run.history()[-1]["select"] != pa.open_run(tmp_path / "select").history()[-1]["select"]
     assert "train" not in run.history()[-1]  # nothing goes by it
     assert run.result["kept"].keys() == {"epoch", "train", "select"}
-    assert run.result["metrics"].keys() == {"select", "select_ensemble", "test", "test_ensemble"}
+    assert run.result["metrics"].keys() == {"select", "select_ensemble", "test", "test_ensemble", "test_tempered"}
 
 
 def test_a_run_stores_its_sizes_and_finds_the_same_splits(task, run):

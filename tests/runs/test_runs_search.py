@@ -325,4 +325,4 @@ def test_a_list_of_one_is_no_mixture(tmp_path):
         pa.spaces.Wiring(**WIRES, wirings="residual"), task, method, out=tmp_path / "a", compute=pa.Compute("cpu")
     )
     assert not any("mutual_information" in figures for figures in alone.result["metrics"].values())
-    assert set(alone.result["metrics"]) == {"select", "test"}
+    assert set(alone.result["metrics"]) == {"select", "test", "test_tempered"}

@@ -66,9 +66,10 @@ def evaluate(
 ) -> None:
     """Accuracy, log-likelihood, Brier score, calibration and uncertainty of the selected network and the mixtures."""
     from polyarch.errors import PolyarchError, unknown
-    from polyarch.runs.results import Networks, metrics_of, predictive, predictive_under
+    from polyarch.runs.results import Networks, metrics_of, predictive_under
     from polyarch.runs.run import open_run
     from polyarch.uncertainty.detection import detection
+    from polyarch.uncertainty.ensemble import predictive
 
     if attack is not None and attack not in ATTACKS:
         raise unknown("attack", attack, ATTACKS)
@@ -90,7 +91,10 @@ def evaluate(
         _say(found | {"metrics": networks.evaluate(split)}, len(split), as_json)
         return
     answers, others = networks.ask(split.x), {}
-    found["metrics"] = answers.metrics(split.y)
+    is_own = architecture == opened.architecture and members is None and seed in (None, opened.seed)
+    if is_own:  # to other mixtures the run's temperature was not fitted
+        found["temperature"] = opened.temperature
+    found["metrics"] = answers.metrics(split.y, found.get("temperature"))
     if ood is not None and outside is not None:
         others[Path(ood).name or ood] = said = predictive(ensemble, outside, opened.device)
         found["ood"] = {"data": ood, "examples": len(outside), **detection(answers.mixture, said)}
@@ -172,6 +176,7 @@ def _print(found: Mapping[str, Any], examples: int) -> None:
     if len(title) > WIDE:
         print(found["architecture"])
         title = f"{examples} examples"
+    metrics = {_row(name, found): figures for name, figures in metrics.items()}
     print_metrics(title, {row: [figures] for row, figures in metrics.items()})
     if all("aurc" in figures for figures in metrics.values()):
         print()
@@ -192,6 +197,10 @@ def _print(found: Mapping[str, Any], examples: int) -> None:
             f"{attack['step_size']:.4g}): accuracy {attack['accuracy']:.4f}"
         )
         _table_of_detection("attacked inputs noticed by", attack)
+
+
+def _row(name: str, found: Mapping[str, Any]) -> str:
+    return f"after temperature {found['temperature']:.3g}" if name == "tempered" else name
 
 
 def _table_of_detection(title: str, told: Mapping[str, Any]) -> None:

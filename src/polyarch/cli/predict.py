@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from polyarch.runs.run import Run
     from polyarch.uncertainty.ensemble import Ensemble
 
+BETWEEN = "|"
+"""What stands between the classes of a set in CSV."""
+
 
 def predict(
     run: RunFolder,
@@ -30,79 +33,116 @@ def predict(
             "--risk", metavar="R", help="Abstain where errors among what is answered could be more than this share."
         ),
     ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            "--coverage",
+            metavar="C",
+            help="Also the classes, or the interval of numbers, that hold the truth for this share of inputs: on "
+            "average, for inputs that are exchangeable with the split calibrate.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Class, probabilities, entropy and mutual information of every input, as CSV on standard output."""
     from polyarch.data.inputs import read_inputs
+    from polyarch.data.task import Classification
+    from polyarch.errors import PolyarchError
+    from polyarch.runs.guarantees import quantile_for_coverage, threshold_for
     from polyarch.runs.run import open_run
 
     opened = open_run(run)
+    classifies = isinstance(opened.config.likelihood(), Classification)
+    if risk is not None and not classifies:
+        raise PolyarchError("--risk is for classification, and this run predicts a number; leave it out")
     names, x = read_inputs(inputs, opened.config.shape().input)
     ensemble = opened.ensemble()
-    threshold = None if risk is None else _threshold(opened, ensemble, risk)
-    rows = _rows(opened, ensemble, names, x, threshold)
+    threshold = None if risk is None else threshold_for(opened, ensemble, risk)
+    quantile = None if coverage is None else quantile_for_coverage(opened, ensemble, coverage)
+    if classifies:
+        rows = _classes(opened, ensemble, names, x, threshold, quantile)
+    else:
+        rows = _numbers(opened, ensemble, names, x, quantile)
+    said: dict[str, Any] = {"run": str(run), "architecture": str(opened.architecture)}
+    if classifies:
+        said["temperature"] = opened.temperature
+    if risk is not None:
+        said |= {"risk": risk, "threshold": threshold}
+    if coverage is not None:
+        said |= {"coverage": coverage, "quantile": quantile, "guarantee": "marginal"}
+    _tell(opened, said)
     if as_json:
-        promised = {} if risk is None else {"risk": risk, "threshold": threshold}
-        said = {"run": str(run), "architecture": str(opened.architecture), **promised, "predictions": rows}
-        print(json.dumps(said))
-        return
-    flat = [{k: v for k, v in row.items() if k != "probabilities"} for row in rows]
-    for row, full in zip(flat, rows, strict=True):
-        row |= {f"p({name})": p for name, p in full.get("probabilities", {}).items()}
+        print(json.dumps(said | {"predictions": rows}))
+    else:
+        _write(rows)
+
+
+def _tell(opened: Run, said: dict[str, Any]) -> None:
+    """Says beside the predictions how they are meant."""
+    if said.get("temperature", 1.0) != 1.0:
+        print(
+            f"polyarch: probabilities are after temperature {said['temperature']:.3g}, fitted on validation data",
+            file=sys.stderr,
+        )
+    if "coverage" in said:
+        examples = opened.config.data["examples"]["calibrate"]
+        print(
+            f"polyarch: with probability {said['coverage']:g} such a set holds the truth, on average over inputs that "
+            f"are exchangeable with the {examples} examples of calibrate; for one kind of input it may be less",
+            file=sys.stderr,
+        )
+
+
+def _classes(
+    opened: Run, ensemble: Ensemble, names: list[str], x: Tensor, threshold: float | None, quantile: float | None
+) -> list[dict[str, Any]]:
+    from polyarch.runs.guarantees import predicted_classes
+    from polyarch.uncertainty.conformal import class_sets
+
+    said = predicted_classes(opened, ensemble, x)
+    classes = opened.config.data["classes"] or [str(k) for k in range(said.log_probs.shape[-1])]
+    sets = [None] * len(x) if quantile is None else class_sets(said.log_probs, quantile).tolist()
+    parts = (said.log_probs.exp().tolist(), said.entropy.tolist(), said.mutual_information.tolist())
+    rows = []
+    for name, probs, entropy, information, likely in zip(names, *parts, sets, strict=True):
+        best = max(range(len(probs)), key=probs.__getitem__)
+        row = {
+            "input": name,
+            "class": classes[best],
+            "probability": probs[best],
+            "entropy": entropy,
+            "mutual_information": information,
+        }
+        if threshold is not None:
+            row["abstain"] = not probs[best] > threshold
+        if likely is not None:
+            row["set"] = [name for name, is_in in zip(classes, likely, strict=True) if is_in]
+        rows.append(row | {"probabilities": dict(zip(classes, probs, strict=True))})
+    return rows
+
+
+def _numbers(
+    opened: Run, ensemble: Ensemble, names: list[str], x: Tensor, quantile: float | None
+) -> list[dict[str, Any]]:
+    from polyarch.runs.guarantees import predicted_numbers
+    from polyarch.uncertainty.conformal import intervals
+
+    mean, deviation = predicted_numbers(opened, ensemble, x)
+    columns = {"input": names, "mean": mean.tolist()}
+    if quantile is not None:
+        low, high = intervals(mean, deviation, quantile).unbind(-1)
+        columns |= {"low": low.tolist(), "high": high.tolist()}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _write(rows: list[dict[str, Any]]) -> None:
+    """As CSV: a column for the probability of each class."""
+    flat = []
+    for row in rows:
+        own = {name: value for name, value in row.items() if name != "probabilities"}
+        if "set" in own:
+            own["set"] = BETWEEN.join(own["set"])
+        flat.append(own | {f"p({name})": p for name, p in row.get("probabilities", {}).items()})
     writer = csv.DictWriter(sys.stdout, fieldnames=list(flat[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(flat)
-
-
-def _threshold(opened: Run, ensemble: Ensemble, risk: float) -> float:
-    """The confidence above which validation data promises at most this risk."""
-    import torch
-
-    from polyarch.data.task import Classification
-    from polyarch.errors import PolyarchError
-    from polyarch.runs.results import BATCH
-    from polyarch.uncertainty.coverage import threshold_for_risk
-
-    if not isinstance(ensemble.likelihood, Classification):
-        raise PolyarchError("--risk is for classification, and this run predicts a number; leave it out")
-    if not {"calibrate", "select"} & opened.config.data["examples"].keys():
-        raise PolyarchError("--risk needs validation data, and this run has none; search with --set select=0.15")
-    held_out = opened.task().examples_for("calibrate")
-    assert held_out is not None
-    said = [ensemble(part) for part in held_out.x.split(BATCH)]
-    confidence = torch.cat([part.confidence for part in said])
-    predicted = torch.cat([part.log_probs.argmax(-1) for part in said])
-    return threshold_for_risk(confidence, predicted == held_out.y, risk)
-
-
-def _rows(
-    opened: Run, ensemble: Ensemble, names: list[str], x: Tensor, threshold: float | None
-) -> list[dict[str, Any]]:
-    import torch
-
-    from polyarch.data.task import Classification
-    from polyarch.runs.results import BATCH
-
-    if not isinstance(ensemble.likelihood, Classification):
-        with torch.no_grad():
-            means = torch.cat([ensemble.output(part) for part in x.split(BATCH)]).squeeze(-1).tolist()
-        return [{"input": name, "mean": mean} for name, mean in zip(names, means, strict=True)]
-    classes = opened.config.data["classes"] or [str(k) for k in range(ensemble.likelihood.classes)]
-    rows = []
-    for start in range(0, len(x), BATCH):
-        said = ensemble(x[start : start + BATCH])
-        parts = (said.log_probs.exp().tolist(), said.entropy.tolist(), said.mutual_information.tolist())
-        for name, probs, entropy, information in zip(names[start : start + BATCH], *parts, strict=True):
-            best = max(range(len(probs)), key=probs.__getitem__)
-            rows.append(
-                {
-                    "input": name,
-                    "class": classes[best],
-                    "probability": probs[best],
-                    "entropy": entropy,
-                    "mutual_information": information,
-                    **({} if threshold is None else {"abstain": not probs[best] > threshold}),
-                    "probabilities": dict(zip(classes, probs, strict=True)),
-                }
-            )
-    return rows

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from polyarch.runs.run import Run
 
 ROWS = (
-    ("test", "selected network"),
-    ("test_ensemble", "mixture"),
-    ("test_unpruned", "mixture, unpruned"),
+    ("", "selected network"),
+    ("_ensemble", "mixture"),
+    ("_unpruned", "mixture, unpruned"),
+    ("_tempered", "mixture, after temperature"),
 )
+"""Metrics by how their name ends."""
 
 
 def show(
@@ -81,16 +83,20 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
     print(f"\nbelief: {_belief(found)}")
     if agreement:
         print(f"seeds: {agreement.sentence(runs[0].space.nested)}")
-    rows = {label: [r["metrics"][key] for r in found] for key, label in ROWS if key in metrics}
-    if "test_unpruned" in metrics:
+    split, where = "test", "on test data"
+    if "test" not in metrics:
+        split, where = "select", "on validation data, optimistic"  # it stopped the search
+    endings = {ending: label for ending, label in ROWS if f"{split}{ending}" in metrics}
+    rows = {label: [r["metrics"][f"{split}{ending}"] for r in found] for ending, label in endings.items()}
+    if f"{split}_unpruned" in metrics:
         rows = {"mixture, pruned" if label == "mixture" else label: figures for label, figures in rows.items()}
     for baseline in baselines(folder):
         results = [run.result for run in baseline]
-        if "test" in results[0]["metrics"]:
-            rows[f"fixed {results[0]['architecture']}"] = [r["metrics"]["test"] for r in results]
+        if split in results[0]["metrics"]:
+            rows[f"fixed {results[0]['architecture']}"] = [r["metrics"][split] for r in results]
     if rows:
         print()
-        print_metrics("on test data", rows)
+        print_metrics(where, rows)
 
 
 def _belief(found: list[dict[str, Any]]) -> str:

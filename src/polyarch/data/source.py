@@ -32,7 +32,7 @@ class Source(ABC):
     search: float = 0.0
     """Examples that belief alone is learnt on, a share or a count; 0: it learns on those of `select`."""
     calibrate: float = 0.0
-    """Examples that a search never sees, for thresholds and the like: a share or a count; 0 for none."""
+    """Examples that guarantees alone are made by, `predict --coverage` and `--risk`: a share or a count; 0: none."""
     labels: Count = 0
     """So many training examples keep their label, equally many per class; the others are unlabelled. 0: all keep it."""
     split_seed: Count = 0

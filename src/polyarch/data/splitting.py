@@ -155,10 +155,13 @@ def split_indices(
 ) -> dict[str, Indices]:
     """Indices of a random split by name, `train` first, each sorted, so that a split keeps the data's order.
 
+    What is held for `calibrate` comes last and is drawn plainly at random from what the others leave: a guarantee is
+    for inputs as they come, and a sample that keeps proportions, which are rounded, can be some points off.
+
     Args:
         n: how many examples there are.
         held: how many are set aside for each of the other splits, which are taken in this order.
-        strata: [n] labels that every split should hold in proportion; None for a plain random split.
+        strata: [n] labels that every other split should hold in proportion; None for a plain random split.
         seed: which split.
         where: what to call the data in an error.
     """
@@ -167,7 +170,8 @@ def split_indices(
         less = f" less {' and '.join(f'{held[role]} for {role}' for role in names)}" if names else ""
         advice = f"lower {' or '.join(names)}" if names else "add examples"
         raise PolyarchError(f"{where}: {n} examples{less} leave fewer than 2 for training; {advice}")
-    order = np.random.default_rng(seed).permutation(n)
+    random = np.random.default_rng(seed)
+    order = random.permutation(n)
     if strata is not None:
         # Within its class, example k of c gets the place k/c; sorted by place, every stretch of the order
         # holds the classes in proportion. The last of each class has the place 1: it stays in training.
@@ -175,6 +179,8 @@ def split_indices(
         _, members, sizes = np.unique(labels, return_inverse=True, return_counts=True)
         place = (turns(labels) + 1) / sizes[members]
         order = order[np.argsort(place, kind="stable")]
+        in_proportion = sum(count for role, count in held.items() if role != "calibrate")
+        random.shuffle(order[in_proportion : n - len(sizes)])
     ends = np.cumsum(list(held.values()))
     *taken, rest = np.split(order, ends)
     return {"train": np.sort(rest)} | {role: np.sort(part) for role, part in zip(held, taken, strict=True)}

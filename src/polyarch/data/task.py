@@ -144,6 +144,10 @@ class Gaussian(Likelihood):
         """The mean of the mixture; its shape is not Gaussian, so only the first moment is kept."""
         return (outputs * weights[..., None, None]).sum(0)
 
+    def variance(self, output: Tensor) -> Tensor:
+        """The variance of the target given an output: [..., batch]."""
+        return torch.full_like(output.squeeze(-1), self.scale**2)
+
     @override
     def metric_values(self, output: Tensor, target: Tensor) -> Tensor:
         """Squared error of the mean."""
@@ -226,7 +230,7 @@ class Task:
 
     @property
     def calibrate(self) -> Split | None:
-        """Examples for what is adjusted after a search, such as a threshold; nothing else has seen them."""
+        """Examples that guarantees are made by, after everything is frozen; nothing else looks at them."""
         return self.splits.get("calibrate")
 
     @property
@@ -244,8 +248,8 @@ class Task:
         return Split(torch.cat([part.x for part in parts])[order], torch.cat([part.y for part in parts])[order])
 
     def examples_for(self, role: str) -> Split | None:
-        """The split of a role; for `search` and `calibrate` that of `select`, where they have none of their own."""
-        shared = self.select if role in ("search", "calibrate") else None
+        """The split of a role; for `search` that of `select`, where it has none of its own."""
+        shared = self.select if role == "search" else None
         return self.splits.get(role, shared)
 
     def learning_data(self) -> dict[str, Split]:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from polyarch.report.beliefs import is_point
-from polyarch.runs.results import BATCH, largest
+from polyarch.runs.results import largest
 from polyarch.runs.run import Run
-from polyarch.uncertainty.ensemble import Ensemble
+from polyarch.uncertainty.ensemble import BATCH, Ensemble
 from polyarch.uncertainty.predictive import Predictive
 
 

@@ -97,6 +97,7 @@ def _context(report: ReportData) -> dict[str, Any]:
         "runs": len(report.runs),
         "stages": len(report.trajectories[0].stages),
         "split": formatting.SPLITS.get(report.split or "", ""),
+        "optimistic": report.is_optimistic,
         "examples": formatting.whole(config.data["examples"][report.split]) if report.split else "",
         "finding": summary.finding(report),
         "tiles": summary.tiles(report),

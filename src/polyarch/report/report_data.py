@@ -26,8 +26,9 @@ from polyarch.runs.run import Run, check_same_data
 from polyarch.training.evaluation import MOST
 from polyarch.uncertainty.predictive import Predictive
 
-MIXTURE, UNPRUNED = "_ensemble", "_unpruned"
-"""Endings of the names under which a result keeps the metrics of the mixture, pruned where it can be, and unpruned."""
+MIXTURE, UNPRUNED, TEMPERED = "_ensemble", "_unpruned", "_tempered"
+"""Endings of the names under which a result keeps the metrics of the mixture, pruned where it can be; of the unpruned
+one; and of the first after the run's temperature."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +170,11 @@ class ReportData:
         """The split that results are told on: test data where there is some, else validation data."""
         splits = {"test": self.task.test, "select": self.task.select}
         return next((name for name, split in splits.items() if split is not None and len(split)), None)
+
+    @property
+    def is_optimistic(self) -> bool:
+        """Whether results are told on data that the search was stopped and chose by."""
+        return self.split == "select"
 
     @property
     def examples(self) -> Split:

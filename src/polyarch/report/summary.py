@@ -9,7 +9,7 @@ import numpy as np
 
 from polyarch.report import formatting
 from polyarch.report.formatting import Metric
-from polyarch.report.report_data import MIXTURE, UNPRUNED, ReportData
+from polyarch.report.report_data import MIXTURE, TEMPERED, UNPRUNED, ReportData
 from polyarch.report.search_section import collapse
 from polyarch.runs.agreement import agreement_of
 from polyarch.runs.run import Run
@@ -190,6 +190,10 @@ def _rows(report: ReportData) -> list[tuple[str, str, Sequence[Run], str]]:
         rows.append(("Mixture, pruned" if report.is_pruned else "Mixture", note, report.runs, MIXTURE))
     if report.is_pruned:
         rows.append((f"Mixture, all {report.members}", "", report.runs, UNPRUNED))
+    temperatures = [found["temperature"] for found in report.results if found.get("temperature") is not None]
+    if temperatures:
+        told = f"temperature {formatting.number(formatting.mean(temperatures), 2)}, as predict tells it"
+        rows.append(("This network, tempered" if report.is_point else "Mixture, tempered", told, report.runs, TEMPERED))
     rows += [(g.name, f"{len(g.runs)} seeds" if len(g.runs) > 1 else "", g.runs, g.kind) for g in report.groups]
     return rows
 

@@ -19,10 +19,9 @@ from polyarch.spaces.cost import forward_seconds
 from polyarch.training.evaluation import MOST
 from polyarch.uncertainty.calibration import regression_summary, summary
 from polyarch.uncertainty.coverage import risk_coverage_of
-from polyarch.uncertainty.ensemble import Ensemble
+from polyarch.uncertainty.ensemble import BATCH, Ensemble, predictive
 from polyarch.uncertainty.predictive import Predictive
-
-BATCH = 1024
+from polyarch.uncertainty.temperature import fit_temperature
 
 
 @final
@@ -42,10 +41,16 @@ class Answers:
         """The mixture; where there is one network alone, that."""
         return self.mixtures.get("ensemble", self.selected)
 
-    def metrics(self, target: Tensor) -> dict[str, dict[str, float]]:
-        """What each is worth where the true classes are `target`, [n] int64; of mixtures, mean uncertainty too."""
+    def metrics(self, target: Tensor, temperature: float | None = None) -> dict[str, dict[str, float]]:
+        """What each is worth where the true classes are `target`, [n] int64; of mixtures, mean uncertainty too.
+
+        With a temperature, also what the mixture is worth after it: `tempered`.
+        """
         mixtures = {name: metrics_of(said, target) | _mean_uncertainty(said) for name, said in self.mixtures.items()}
-        return {"selected": metrics_of(self.selected, target)} | mixtures
+        found = {"selected": metrics_of(self.selected, target)} | mixtures
+        if temperature is not None:
+            found["tempered"] = metrics_of(self.mixture.tempered(temperature), target)
+        return found
 
 
 @final
@@ -81,13 +86,16 @@ class Networks:
         members = int((self.mixtures["ensemble"].weights > 0).sum()) if "ensemble" in self.mixtures else 1
         return Answers(alone, mixtures, members)
 
-    def evaluate(self, split: Split, name: str = "") -> dict[str, dict[str, float]]:
-        """What each is worth on a split; under a `name`, the run remembers what they say of it (`answers_of`)."""
+    def evaluate(self, split: Split, name: str = "", temperature: float | None = None) -> dict[str, dict[str, float]]:
+        """What each is worth on a split; under a `name`, the run remembers what they say of it (`answers_of`).
+
+        Classifiers also after a temperature, where one is given.
+        """
         if isinstance(self.run.config.likelihood(), Classification):
             answers = self.ask(split.x)
             if name:
                 self.run.answers[name] = answers
-            return answers.metrics(split.y)
+            return answers.metrics(split.y, temperature)
         found = {"selected": _evaluate_network(self.selected, split, self.run)}
         return found | {name: _evaluate_mixture(own, split, self.run) for name, own in self.mixtures.items()}
 
@@ -98,12 +106,6 @@ def answers_of(run: Run, name: str, split: Split) -> Answers:
     if found is None or len(found.selected.log_probs) != len(split):
         found = run.answers[name] = Networks.of(run, run.architecture).ask(split.x)
     return found
-
-
-def predictive(ensemble: Ensemble, x: Tensor, device: torch.device) -> Predictive:
-    """What a mixture of classifiers says about raw inputs [n, ...], batch by batch in double precision, on the CPU."""
-    ensemble = ensemble.to(device)
-    return Predictive.joined([ensemble.precisely(part.to(device)).cpu() for part in x.split(BATCH)])
 
 
 def predictive_under(
@@ -221,10 +223,13 @@ def results(run: Run, task: Task, tell: Callable[[str], None]) -> dict[str, Any]
     run.keep_statistics()
     tell("evaluating them")
     examples = {}
+    temperature = None
     for name, split in (("select", task.select), ("test", task.test)):
         if split is not None:
             looked_at = split.some(MOST) if name == "select" else split
-            evaluated = networks.evaluate(looked_at, name)
+            evaluated = networks.evaluate(looked_at, name, temperature)
+            if name == "select" and isinstance(task.likelihood, Classification):
+                temperature = fit_temperature(run.answers[name].mixture.log_probs, looked_at.y)
             metrics |= {name if key == "selected" else f"{name}_{key}": found for key, found in evaluated.items()}
             examples[name] = len(looked_at)
     shown = {"selected": run.architecture} | ({"largest": largest(run)} if run.space.nested else {})
@@ -240,6 +245,7 @@ def results(run: Run, task: Task, tell: Callable[[str], None]) -> dict[str, Any]
         "selected": {decision.name: decision.options[option] for decision, option in chosen},
         "distribution": _belief(run),
         **({"evidence": _evidence(run)} if run.evidence else {}),
+        "temperature": temperature,
         "metrics": metrics,
         "evaluated": examples,
         "cost": {name: vars(run.space.cost(architecture, task.shape)) for name, architecture in shown.items()},

@@ -26,11 +26,13 @@ from polyarch.distributions.evidence import Evidence
 from polyarch.distributions.priors import uniform
 from polyarch.errors import PolyarchError
 from polyarch.files import read_json
+from polyarch.runs import guarantees
 from polyarch.runs.config import Config
 from polyarch.spaces.base import Space, Supernet
 from polyarch.streams import Streams
 from polyarch.training import checkpoints
 from polyarch.training.calibration import calibration_batches, recalibrate, statistics_of
+from polyarch.uncertainty.conformal import class_sets, intervals
 from polyarch.uncertainty.ensemble import Apart, Ensemble, Nested, Within
 from polyarch.uncertainty.members import Members, members_of
 
@@ -233,6 +235,31 @@ class Run:
         if supernet.shares_statistics:
             networks = Apart(self.networks(self.space.decode(members.choices)))
         return Ensemble(self.standardise(), networks, members.weights, self.config.likelihood()).eval()
+
+    @property
+    def temperature(self) -> float:
+        """What log-probabilities of the mixture are divided by before they are told; 1 where none was fitted."""
+        return self.result.get("temperature") or 1.0
+
+    def prediction_sets(self, x: Tensor, coverage: float) -> Tensor:
+        """Which classes may be the true one of raw inputs [n, ...]: [n, classes] bool.
+
+        For inputs that are exchangeable with the run's calibration examples, the true class is in its set with at least
+        the probability `coverage`: on average, not for every kind of input (`uncertainty.conformal`).
+        """
+        ensemble = self.ensemble()
+        if not isinstance(ensemble.likelihood, data.Classification):
+            raise PolyarchError("sets are of classes, and this run predicts a number; ask for prediction_intervals")
+        quantile = guarantees.quantile_for_coverage(self, ensemble, coverage)
+        return class_sets(guarantees.predicted_classes(self, ensemble, x).log_probs, quantile)
+
+    def prediction_intervals(self, x: Tensor, coverage: float) -> Tensor:
+        """From where to where the true number of raw inputs [n, ...] may be, by the same promise: [n, 2]."""
+        ensemble = self.ensemble()
+        if isinstance(ensemble.likelihood, data.Classification):
+            raise PolyarchError("intervals are of numbers, and this run predicts a class; ask for prediction_sets")
+        quantile = guarantees.quantile_for_coverage(self, ensemble, coverage)
+        return intervals(*guarantees.predicted_numbers(self, ensemble, x), quantile)
 
     def task(self) -> Task:
         """The data of the run, loaded again from where it came and checked to be the same."""

@@ -14,11 +14,20 @@ from polyarch.uncertainty.calibration import (
     reliability,
     summary,
 )
-from polyarch.uncertainty.coverage import RiskCoverage, risk_coverage, threshold_for_risk
+from polyarch.uncertainty.conformal import (
+    class_scores,
+    class_sets,
+    conformal_quantile,
+    examples_for_coverage,
+    intervals,
+    number_scores,
+)
+from polyarch.uncertainty.coverage import RiskCoverage, examples_for_risk, risk_coverage, threshold_for_risk
 from polyarch.uncertainty.detection import auroc, detection, fpr95
 from polyarch.uncertainty.ensemble import Ensemble
 from polyarch.uncertainty.members import Members, members_of
 from polyarch.uncertainty.predictive import Predictive
+from polyarch.uncertainty.temperature import fit_temperature
 
 __all__ = [
     "Ensemble",
@@ -29,13 +38,21 @@ __all__ = [
     "accuracy",
     "auroc",
     "brier",
+    "class_scores",
+    "class_sets",
+    "conformal_quantile",
     "detection",
     "ece",
     "ece_all_classes",
+    "examples_for_coverage",
+    "examples_for_risk",
+    "fit_temperature",
     "fpr95",
     "image_range",
+    "intervals",
     "log_likelihood",
     "members_of",
+    "number_scores",
     "pgd",
     "regression_summary",
     "reliability",

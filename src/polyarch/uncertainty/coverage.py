@@ -79,6 +79,14 @@ def errors_last(correct: Tensor) -> RiskCoverage:
     return risk_coverage(torch.arange(len(ordered), 0, -1, dtype=torch.float64), ordered)
 
 
+def examples_for_risk(risk: float, *, doubt: float = 0.05) -> int:
+    """How many held-out inputs `threshold_for_risk` must keep at least, which it then must keep without an error."""
+    for name, value in (("risk", risk), ("doubt", doubt)):
+        if not 0 < value < 1:
+            raise PolyarchError(f"{name} is {value}; it must be between 0 and 1, such as 0.05")
+    return math.ceil(math.log(doubt / LEVELS) / math.log1p(-risk))
+
+
 def threshold_for_risk(confidence: Tensor, correct: Tensor, risk: float, *, doubt: float = 0.05) -> float:
     """Above which confidence the risk is at most a chosen one, for new inputs and not on these alone.
 
@@ -102,9 +110,7 @@ def threshold_for_risk(confidence: Tensor, correct: Tensor, risk: float, *, doub
     Raises:
         PolyarchError: none passes.
     """
-    for name, value in (("risk", risk), ("doubt", doubt)):
-        if not 0 < value < 1:
-            raise PolyarchError(f"{name} is {value}; it must be between 0 and 1, such as 0.05")
+    least = examples_for_risk(risk, doubt=doubt)
     confidence, correct = _checked(confidence, correct)
     ordered = torch.cat([confidence.sort(descending=True).values, torch.zeros(1, dtype=torch.float64)])
     for level in range(LEVELS, 0, -1):
@@ -113,7 +119,6 @@ def threshold_for_risk(confidence: Tensor, correct: Tensor, risk: float, *, doub
         errors = int((kept & ~correct).sum())
         if kept.any() and bdtr(errors, int(kept.sum()), risk) <= doubt / LEVELS:
             return threshold
-    least = math.ceil(math.log(doubt / LEVELS) / math.log1p(-risk))
     raise PolyarchError(
         f"no threshold promises a risk of at most {risk:g} by {len(confidence)} held-out examples with {1 - doubt:.0%} "
         f"certainty (one must keep {least} of them without an error, or more with few); allow a larger risk, or hold "

@@ -10,12 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from polyarch.data.task import Classification, Likelihood, Standardise
+from polyarch.data.task import Classification, Gaussian, Likelihood, Standardise
 from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Supernet
 from polyarch.spaces.layers import Dropout
 from polyarch.spaces.views import All, Sparse
 from polyarch.uncertainty.predictive import Predictive
+
+BATCH = 1024
+"""So many inputs are asked about at a time."""
 
 
 def _lean(network: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -127,6 +130,16 @@ class Ensemble(nn.Module):
         """The mixture's output [n, outputs]: log-probabilities for classes, the mean for regression."""
         return self.likelihood.mixture(self.members(x), self.weights)
 
+    def mean_and_variance(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Of the mixture, for regression, [n] each: what members expect beside what they disagree about."""
+        if not isinstance(self.likelihood, Gaussian):
+            raise PolyarchError("mean and variance are for regression; use output(x) for classification")
+        members = self.members(x)
+        weights = self.weights.unsqueeze(-1)
+        means = members.squeeze(-1)
+        mean = (weights * means).sum(0)
+        return mean, (weights * (self.likelihood.variance(members) + (means - mean).square())).sum(0)
+
     def log_likelihood(self, x: Tensor, target: Tensor) -> Tensor:
         """Log sum_m w_m p(target | x, m), [n]."""
         fit = self.likelihood.log_likelihood(self.members(x), target)
@@ -143,3 +156,9 @@ class Ensemble(nn.Module):
         """The same in double precision: mutual information is a small difference of two entropies."""
         with torch.no_grad():
             return Predictive.from_members(self.members(x).double().log_softmax(-1), self.weights)
+
+
+def predictive(ensemble: Ensemble, x: Tensor, device: torch.device) -> Predictive:
+    """What a mixture of classifiers says about raw inputs [n, ...], batch by batch in double precision, on the CPU."""
+    ensemble = ensemble.to(device)
+    return Predictive.joined([ensemble.precisely(part.to(device)).cpu() for part in x.split(BATCH)])

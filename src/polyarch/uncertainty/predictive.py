@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import final
 
 import torch
@@ -62,6 +62,15 @@ class Predictive:
         """Predictions of several batches as one."""
         names = [field.name for field in fields(cls)]
         return cls(**{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
+
+    def tempered(self, temperature: float) -> Predictive:
+        """The same after a temperature: probabilities softmax(log p / T), and their entropy.
+
+        What members see themselves and what they disagree about stays as it is, so that the two no longer add up to
+        `entropy`.
+        """
+        log_probs = (self.log_probs / temperature).log_softmax(-1)
+        return replace(self, log_probs=log_probs, entropy=_entropy(log_probs))
 
     @property
     def confidence(self) -> Tensor:

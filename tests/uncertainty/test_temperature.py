@@ -1,0 +1,70 @@
+import math
+
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+
+from polyarch.errors import PolyarchError
+from polyarch.uncertainty import Predictive, fit_temperature
+from polyarch.uncertainty.temperature import HOTTEST
+
+
+def answers(n, sharpness, seed=0, classes=4):
+    """Log-probabilities, and classes as they would be at `sharpness` times the logits."""
+    random = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(n, classes, generator=random, dtype=torch.float64)
+    target = torch.multinomial((sharpness * logits).softmax(-1), 1, generator=random).squeeze(1)
+    return logits.log_softmax(-1), target
+
+
+def log_likelihood(log_probs, target, temperature):
+    return (log_probs / temperature).log_softmax(-1).gather(-1, target[:, None]).mean().item()
+
+
+@pytest.mark.parametrize("sharpness", [0.2, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("n", [30, 2000])
+def test_it_has_the_largest_log_likelihood(n, sharpness):
+    log_probs, target = answers(n, sharpness)
+    found = fit_temperature(log_probs, target)
+    best = minimize_scalar(
+        lambda t: -log_likelihood(log_probs, target, t), bounds=(1 / HOTTEST, HOTTEST), options={"xatol": 1e-10}
+    )
+    assert found == pytest.approx(best.x, rel=1e-5)
+    if n == 2000:
+        assert found == pytest.approx(1 / sharpness, rel=0.2)
+
+
+def test_of_other_precision_the_same():
+    log_probs, target = answers(200, 0.5)
+    assert fit_temperature(log_probs.float(), target) == pytest.approx(fit_temperature(log_probs, target), rel=1e-5)
+
+
+def test_it_stays_within_bounds():
+    log_probs, _ = answers(50, 1.0)
+    assert fit_temperature(log_probs, log_probs.argmax(-1)) == 1.0  # nothing is known of errors
+    assert fit_temperature(log_probs, log_probs.argmin(-1)) == HOTTEST
+    nearly = log_probs.argmax(-1)
+    log_probs[0] = torch.tensor([0.5 + 1e-9, 0.5 - 1e-9, 1e-30, 1e-30], dtype=torch.float64).log()
+    nearly[0] = 1
+    assert fit_temperature(log_probs, nearly) == pytest.approx(1 / HOTTEST)
+    impossible = torch.tensor([[0.0, -math.inf], [-1.0, math.log(1 - math.exp(-1))]])
+    assert fit_temperature(impossible, torch.tensor([1, 1])) == HOTTEST
+
+
+def test_a_prediction_after_it():
+    log_probs, _ = answers(20, 1.0)
+    members = torch.stack([log_probs, log_probs.flip(-1)])
+    said = Predictive.from_members(members, torch.tensor([0.5, 0.5], dtype=torch.float64))
+    after = said.tempered(2.0)
+    roots = said.log_probs.exp().sqrt()
+    torch.testing.assert_close(after.log_probs.exp(), roots / roots.sum(-1, keepdim=True))
+    torch.testing.assert_close(after.entropy, torch.special.entr(after.log_probs.exp()).sum(-1))
+    assert torch.equal(after.mutual_information, said.mutual_information)
+    torch.testing.assert_close(said.tempered(1.0).log_probs, said.log_probs)
+
+
+def test_what_does_not_fit_is_refused():
+    log_probs, target = answers(5, 1.0)
+    for bad in ((log_probs[:4], target), (log_probs[0], target), (log_probs[:0], target[:0])):
+        with pytest.raises(PolyarchError, match=r"must be \[n, classes\]"):
+            fit_temperature(*bad)
