@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from polyarch.runs.run import Run
     from polyarch.uncertainty.ensemble import Ensemble
 
+QUANTILES = (0.05, 0.5, 0.95)
+"""Of numbers that are predicted: between the first and the last lie nine in ten, if the prediction is honest."""
+
 
 def predict(
     run: RunFolder,
@@ -32,7 +35,7 @@ def predict(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Class, probabilities, entropy and mutual information of every input, as CSV on standard output."""
+    """Class, probabilities, entropy and mutual information of every input, or mean, deviation and quantiles, as CSV."""
     from polyarch.data.inputs import read_inputs
     from polyarch.runs.run import open_run
 
@@ -78,15 +81,11 @@ def _threshold(opened: Run, ensemble: Ensemble, risk: float) -> float:
 def _rows(
     opened: Run, ensemble: Ensemble, names: list[str], x: Tensor, threshold: float | None
 ) -> list[dict[str, Any]]:
-    import torch
-
     from polyarch.data.task import Classification
     from polyarch.runs.results import BATCH
 
     if not isinstance(ensemble.likelihood, Classification):
-        with torch.no_grad():
-            means = torch.cat([ensemble.output(part) for part in x.split(BATCH)]).squeeze(-1).tolist()
-        return [{"input": name, "mean": mean} for name, mean in zip(names, means, strict=True)]
+        return _numbers(ensemble, names, x)
     classes = opened.config.data["classes"] or [str(k) for k in range(ensemble.likelihood.classes)]
     rows = []
     for start in range(0, len(x), BATCH):
@@ -106,3 +105,15 @@ def _rows(
                 }
             )
     return rows
+
+
+def _numbers(ensemble: Ensemble, names: list[str], x: Tensor) -> list[dict[str, Any]]:
+    import torch
+
+    from polyarch.runs.results import gaussians
+
+    said = gaussians(ensemble, x, torch.device("cpu"))
+    columns = {"mean": said.mean, "std": said.std}
+    columns |= {f"quantile_{round(100 * share)}": said.quantile(share) for share in QUANTILES}
+    values = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [{"input": name, **dict(zip(columns, row, strict=True))} for name, row in zip(names, values, strict=True)]

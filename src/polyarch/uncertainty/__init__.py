@@ -17,11 +17,13 @@ from polyarch.uncertainty.calibration import (
 from polyarch.uncertainty.coverage import RiskCoverage, risk_coverage, threshold_for_risk
 from polyarch.uncertainty.detection import auroc, detection, fpr95
 from polyarch.uncertainty.ensemble import Ensemble
+from polyarch.uncertainty.gaussians import Gaussians
 from polyarch.uncertainty.members import Members, members_of
 from polyarch.uncertainty.predictive import Predictive
 
 __all__ = [
     "Ensemble",
+    "Gaussians",
     "Members",
     "Predictive",
     "Reliability",

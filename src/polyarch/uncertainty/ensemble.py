@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from polyarch.data.task import Classification, Likelihood, Standardise
+from polyarch.data.task import Classification, Gaussian, Likelihood, Standardise
 from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Supernet
 from polyarch.spaces.layers import Dropout
 from polyarch.spaces.views import All, Sparse
+from polyarch.uncertainty.gaussians import Gaussians
 from polyarch.uncertainty.predictive import Predictive
 
 
@@ -135,9 +136,18 @@ class Ensemble(nn.Module):
     def forward(self, x: Tensor) -> Predictive:
         """Mean prediction, entropy and mutual information of a batch of raw inputs."""
         if not isinstance(self.likelihood, Classification):
-            raise PolyarchError("entropy and mutual information are for classification; use output(x) for regression")
+            raise PolyarchError(
+                "entropy and mutual information are for classification; use gaussians(x) for regression"
+            )
         with torch.no_grad():
             return Predictive.from_members(self.members(x).log_softmax(-1), self.weights)
+
+    @torch.no_grad()
+    def gaussians(self, x: Tensor) -> Gaussians:
+        """What it says of the numbers to predict for a batch of raw inputs: mean, variance, quantiles."""
+        if not isinstance(self.likelihood, Gaussian):
+            raise PolyarchError("this mixture predicts classes, not a number; call it for their probabilities")
+        return Gaussians.of(self.members(x), self.weights, self.likelihood)
 
     def precisely(self, x: Tensor) -> Predictive:
         """The same in double precision: mutual information is a small difference of two entropies."""
