@@ -121,6 +121,8 @@ class State:
     """Parameters of the distribution."""
     optimiser: dict[str, Tensor] = field(default_factory=dict)
     """Momenta and the like, under names `GROUP.PARAMETER`."""
+    likelihood: dict[str, Tensor] = field(default_factory=dict)
+    """What is learnt of the likelihood while weights are: the loop puts it there (`training.noise`)."""
     scratch: dict[str, Tensor] = field(default_factory=dict)
     """What the parts of a step hand on to each other: made in `init` and changed in place, as all else is. It is in no
     checkpoint: nothing of it outlives a step."""
@@ -137,6 +139,7 @@ class State:
             "buffers": self.buffers,
             "belief": self.belief,
             "optimiser": self.optimiser,
+            "likelihood": self.likelihood,
         }
         return {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
 

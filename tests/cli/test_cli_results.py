@@ -172,14 +172,14 @@ def test_own_space_and_method(tmp_path):
     )
     data = ("--data", tmp_path / "line.npz", "--set", "kind=regression")
     out = tmp_path / "run"
-    found = cli("search", *toy, *data, "--set", "epochs=5", "--set", "noise=0.1", "--out", out, "--json").json
+    found = cli("search", *toy, *data, "--set", "epochs=5", "--set", "method.noise=0.1", "--out", out, "--json").json
     assert found["space"] == "polyarch.testing.toy:Lines"
     assert list(found["distribution"]["probs"]) == ["slope", "shift"]
     assert found["architecture"] == ",".join(f"{name}={option}" for name, option in found["selected"].items())
     assert {"rmse", "log_likelihood"} <= set(found["metrics"]["test"])
     rows = cli("predict", out, "--inputs", tmp_path / "line.npz", "--json").json["predictions"]
     mean = pa.open_run(out).ensemble().output(torch.from_numpy(x).float()).squeeze(-1)
-    assert [row["mean"] for row in rows] == mean.tolist()
+    assert [row["mean"] for row in rows] == pytest.approx(mean.tolist(), abs=1e-6)
     np.savez(tmp_path / "other.npz", x=x + 1, y=x[:, 0])
     assert cli("evaluate", out, "--data", tmp_path / "other.npz", "--json").json["metrics"]["selected"]["rmse"] > 0
     assert cli("search", "--resume", *toy, *data, "--out", out).code == 0

@@ -19,6 +19,7 @@ from polyarch.uncertainty import (
     reliability,
     summary,
 )
+from polyarch.uncertainty.gaussians import Gaussians
 
 METRICS = [accuracy, log_likelihood, brier, ece, ece_all_classes, reliability, summary]
 
@@ -196,12 +197,18 @@ def test_no_bins_are_refused(metric):
 
 
 def test_regression_known_answer():
-    got = regression_summary(torch.tensor([[1.0], [3.0]]), torch.tensor([1.0, 1.0]), Gaussian(2.0))
+    outputs, target = torch.tensor([[[1.0], [3.0], [1.0], [-7.0]]]), torch.ones(4)
+    got = regression_summary(Gaussians.of(outputs, torch.ones(1), Gaussian(2.0)), target)
     constant = -math.log(2.0) - 0.5 * math.log(2 * math.pi)
-    assert got == {"rmse": pytest.approx(math.sqrt(2)), "log_likelihood": pytest.approx(constant - 0.25)}
+    assert got["rmse"] == pytest.approx(math.sqrt(17))
+    assert got["log_likelihood"] == pytest.approx(constant - 0.5 * (1 + 16) / 4)
+    for name, z in (("50", 0.674490), ("80", 1.281552), ("90", 1.644854), ("95", 1.959964)):
+        assert got[f"width_{name}"] == pytest.approx(2 * z * 2.0, abs=1e-5)
+        assert got[f"coverage_{name}"] == (0.75 if z > 1 else 0.5)  # residuals are 0, 1, 0 and 4 deviations
 
 
-@pytest.mark.parametrize(("output", "target"), [((3,), (3,)), ((3, 2), (3,)), ((3, 1), (3, 1)), ((0, 1), (0,))])
-def test_regression_shapes_are_checked(output, target):
-    with pytest.raises(PolyarchError, match=r"\[n, 1\]"):
-        regression_summary(torch.zeros(output), torch.zeros(target), Gaussian())
+@pytest.mark.parametrize("target", [(3, 1), (2,), (0,)])
+def test_regression_shapes_are_checked(target):
+    said = Gaussians.of(torch.zeros(1, 0 if target == (0,) else 3, 1), torch.ones(1), Gaussian())
+    with pytest.raises(PolyarchError, match=r"pass targets \[n\]"):
+        regression_summary(said, torch.zeros(target))

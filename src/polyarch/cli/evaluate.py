@@ -64,7 +64,7 @@ def evaluate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Accuracy, log-likelihood, Brier score, calibration and uncertainty of the selected network and the mixtures."""
+    """Accuracy, log-likelihood, calibration and uncertainty of the selected network and the mixtures."""
     from polyarch.errors import PolyarchError, unknown
     from polyarch.runs.results import Networks, metrics_of, predictive_under
     from polyarch.runs.run import open_run
@@ -182,6 +182,8 @@ def _print(found: Mapping[str, Any], examples: int) -> None:
         print()
         rows = {row: [figures["aurc"]] for row, figures in metrics.items()}
         _table("answering where it is surest", ["AURC"], rows)
+    if all("rmse" in figures for figures in metrics.values()):
+        _print_intervals(metrics)
     mixtures = {row: figures for row, figures in metrics.items() if "mutual_information" in figures}
     if mixtures:
         print()
@@ -201,6 +203,16 @@ def _print(found: Mapping[str, Any], examples: int) -> None:
 
 def _row(name: str, found: Mapping[str, Any]) -> str:
     return f"after temperature {found['temperature']:.3g}" if name == "tempered" else name
+
+
+def _print_intervals(metrics: Mapping[str, Mapping[str, float]]) -> None:
+    from polyarch.uncertainty.calibration import COVERAGES
+
+    names = [f"{round(100 * coverage)}" for coverage in COVERAGES]
+    for title, kind in (("share of targets within", "coverage"), ("mean width of intervals", "width")):
+        print()
+        rows = {row: [figures[f"{kind}_{name}"] for name in names] for row, figures in metrics.items()}
+        _table(title, [f"{name} %" for name in names], rows)
 
 
 def _table_of_detection(title: str, told: Mapping[str, Any]) -> None:

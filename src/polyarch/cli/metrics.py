@@ -9,6 +9,8 @@ HEADERS = {
     "accuracy": "accuracy",
     "rmse": "RMSE",
     "log_likelihood": "log-lik.",
+    "crps": "CRPS",
+    "coverage_90": "in 90%",
     "brier": "Brier",
     "ece": "ECE",
     "ece_all_classes": "ECE, all",

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 BETWEEN = "|"
 """What stands between the classes of a set in CSV."""
+QUANTILES = (0.05, 0.5, 0.95)
+"""Of numbers that are predicted: between the first and the last lie nine in ten, if the prediction is honest."""
 
 
 def predict(
@@ -44,7 +46,7 @@ def predict(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Class, probabilities, entropy and mutual information of every input, as CSV on standard output."""
+    """Class, probabilities, entropy and mutual information of every input, or mean, deviation and quantiles, as CSV."""
     from polyarch.data.inputs import read_inputs
     from polyarch.data.task import Classification
     from polyarch.errors import PolyarchError
@@ -127,10 +129,11 @@ def _numbers(
     from polyarch.runs.guarantees import predicted_numbers
     from polyarch.uncertainty.conformal import intervals
 
-    mean, deviation = predicted_numbers(opened, ensemble, x)
-    columns = {"input": names, "mean": mean.tolist()}
+    said = predicted_numbers(opened, ensemble, x)
+    columns = {"input": names, "mean": said.mean.tolist(), "std": said.std.tolist()}
+    columns |= {f"quantile_{round(100 * share)}": said.quantile(share).tolist() for share in QUANTILES}
     if quantile is not None:
-        low, high = intervals(mean, deviation, quantile).unbind(-1)
+        low, high = intervals(said.mean, said.std, quantile).unbind(-1)
         columns |= {"low": low.tolist(), "high": high.tolist()}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 

@@ -16,6 +16,7 @@ from typing_extensions import override
 from polyarch.data.checks import Array, reason
 from polyarch.data.source import Unsplit
 from polyarch.data.splitting import Kind, RawData
+from polyarch.data.task import Noise
 from polyarch.errors import PolyarchError, unknown
 from polyarch.settings import Count
 
@@ -43,6 +44,8 @@ class Npz(FileSource):
 
     kind: Kind = "classification"
     """What y is: class indices, or numbers to predict."""
+    noise: Noise = "fixed"
+    """Standard deviation of numbers to predict: 1 (`fixed`), or learnt, one for the `task` or one per `input`."""
 
     @override
     def read(self) -> RawData:
@@ -55,6 +58,7 @@ class Npz(FileSource):
             x_test=arrays.get("x_test"),
             y_test=arrays.get("y_test"),
             kind=self.kind,
+            noise=self.noise,
         )
 
     @staticmethod
@@ -71,6 +75,8 @@ class Csv(FileSource):
     """The column to predict."""
     kind: Kind = "classification"
     """What the label column is: classes (integers from 0, or words), or numbers to predict."""
+    noise: Noise = "fixed"
+    """Standard deviation of numbers to predict: 1 (`fixed`), or learnt, one for the `task` or one per `input`."""
     delimiter: str = ","
     """What stands between two cells."""
 
@@ -89,7 +95,7 @@ class Csv(FileSource):
         if not labels:
             raise no_lines(self.text)
         y, classes = self._targets(labels, numbers)
-        return RawData(np.array(features), y, where=self.text, kind=self.kind, classes=classes)
+        return RawData(np.array(features), y, where=self.text, kind=self.kind, noise=self.noise, classes=classes)
 
     def _check_header(self, header: list[str]) -> None:
         check_distinct(self.text, header)

@@ -14,6 +14,7 @@ from typing_extensions import override
 from polyarch.data.checks import Array, reason
 from polyarch.data.source import Unsplit
 from polyarch.data.splitting import Kind, RawData
+from polyarch.data.task import Noise
 from polyarch.errors import PolyarchError
 
 
@@ -23,6 +24,8 @@ class Memory(Unsplit):
 
     kind: Kind = field(default="classification", kw_only=True)
     """What y is: class indices, or numbers to predict."""
+    noise: Noise = field(default="fixed", kw_only=True)
+    """Standard deviation of numbers to predict: 1 (`fixed`), or learnt, one for the `task` or one per `input`."""
 
     @property
     @override
@@ -47,9 +50,9 @@ class Arrays(Memory):
         if (self.x_test is None) != (self.y_test is None):
             raise PolyarchError("arrays: only one of x_test and y_test is given; give both or neither")
         if self.x_test is None:
-            return RawData(x, y, where="arrays", kind=self.kind)
+            return RawData(x, y, where="arrays", kind=self.kind, noise=self.noise)
         x_test, y_test = _array(self.x_test, "x_test").copy(), _array(self.y_test, "y_test").copy()
-        return RawData(x, y, where="arrays", x_test=x_test, y_test=y_test, kind=self.kind)
+        return RawData(x, y, where="arrays", x_test=x_test, y_test=y_test, kind=self.kind, noise=self.noise)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,9 +68,9 @@ class TorchDataset(Memory):
         where = type(self.dataset).__name__
         x, y = _items(self.dataset)
         if self.test_dataset is None:
-            return RawData(x, y, where=where, kind=self.kind)
+            return RawData(x, y, where=where, kind=self.kind, noise=self.noise)
         x_test, y_test = _items(self.test_dataset)
-        return RawData(x, y, where=where, x_test=x_test, y_test=y_test, kind=self.kind)
+        return RawData(x, y, where=where, x_test=x_test, y_test=y_test, kind=self.kind, noise=self.noise)
 
 
 def _items(dataset: Dataset[Any]) -> tuple[Array, Array]:

@@ -20,7 +20,7 @@ from polyarch.data.checks import (
     checked_numbers,
 )
 from polyarch.data.labels import HIDDEN, keep_labels, turns
-from polyarch.data.task import Classification, Gaussian, Likelihood, Split, Standardise, Task
+from polyarch.data.task import Classification, Gaussian, Likelihood, Noise, Split, Standardise, Task
 from polyarch.errors import PolyarchError
 
 Kind = Literal["classification", "regression"]
@@ -44,6 +44,8 @@ class RawData:
     x_test: Array | None = None
     y_test: Array | None = None
     kind: Kind = "classification"
+    noise: Noise = "fixed"
+    """Where the standard deviation of numbers to predict comes from."""
     classes: tuple[str, ...] = ()
     """Names of all classes in the order of their labels, where the data has them."""
     standardise: bool = True
@@ -90,10 +92,15 @@ def make_task(
         seed=split_seed,
         where=where,
     )
-    likelihood: Likelihood = Gaussian()
-    if raw.kind == "classification":
+    if raw.kind == "regression":
+        likelihood: Likelihood = _gaussian(raw.noise, y[parts["train"]])
+    elif raw.noise == "fixed":
         everything = np.concatenate([y, y_test])
         likelihood = Classification(check_classes(y[parts["train"]], everything, raw.classes, where))
+    else:
+        raise PolyarchError(
+            f"{where}: noise={raw.noise} is for numbers to predict; set kind=regression, or leave it out"
+        )
 
     splits = {role: _split(x, y, part) for role, part in parts.items() if len(part)}
     if len(y_test):
@@ -123,6 +130,12 @@ def make_task(
         indices={role: torch.from_numpy(part) for role, part in parts.items() if len(part)},
         again=again,
     )
+
+
+def _gaussian(noise: Noise, y: Array) -> Gaussian:
+    """The likelihood of numbers as weights begin to be learnt; a scale that is learnt starts at that of the targets."""
+    spread = float(y.std(dtype=np.float64))
+    return Gaussian(1.0 if noise == "fixed" else spread or 1.0, noise)
 
 
 def _checked(x: Array, y: Array, kind: Kind, where: str, x_name: str, y_name: str) -> tuple[Array, Array]:

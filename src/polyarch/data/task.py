@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -80,6 +80,11 @@ class Likelihood(ABC):
     def metric_values(self, output: Tensor, target: Tensor) -> Tensor:
         """The everyday metric per example [..., batch]: 1 where a class is right, or the squared error."""
 
+    @property
+    def fits(self) -> bool:
+        """Whether something of it is fitted on validation data, which a search then needs."""
+        return False
+
     @abstractmethod
     def settings(self) -> dict[str, Any]:
         """What `likelihood_from` needs to make this likelihood again."""
@@ -120,42 +125,90 @@ class Classification(Likelihood):
         return {"kind": "classification", "classes": self.classes}
 
 
+Noise = Literal["fixed", "task", "input"]
+"""Where the standard deviation of numbers to predict comes from: it is 1, one for the whole task, or one per input."""
+
+FLOOR = 0.1
+"""The least standard deviation that a network can say of an input, as a share of that of all targets: one that overfits
+would claim next to none."""
+SURPRISE = 10.0
+"""A squared residual of more variances than this moves a variance no further: no example throws training off. Of
+Gaussian residuals 0.2 % are beyond, and a variance learnt so is 0.3 % too small."""
+
+
 @dataclass(frozen=True)
 class Gaussian(Likelihood):
-    """Gaussian likelihood of a fixed standard deviation; the output is the mean."""
+    """Gaussian likelihood of a number; the first output is its mean.
+
+    With `noise="input"` a second output is the logarithm of the variance, which the likelihood scales and floors.
+
+    Where noise is learnt, values are those of the Gaussian, gradients those in Fisher's metric (natural ones): by the
+    mean the residual, as with standard deviation 1. Else a network that learns well would learn ever faster, by the
+    inverse of the variance, until it diverges.
+    """
 
     metric: ClassVar[str] = "squared_error"
 
-    scale: float = 1.0
+    scale: float | Tensor = 1.0
+    """The standard deviation; with `noise="input"` the unit of the network's own. While it is learnt, a tensor
+    [repeats], the leading axis of outputs."""
+    noise: Noise = "fixed"
 
     @property
     def outputs(self) -> int:  # type: ignore[override]
-        """The mean alone."""
-        return 1
+        """The mean, and where every input has its own noise the logarithm of the variance."""
+        return 2 if self.noise == "input" else 1
+
+    @property
+    @override
+    def fits(self) -> bool:
+        return self.noise != "fixed"
+
+    def mean(self, output: Tensor) -> Tensor:
+        """[..., batch, outputs] -> [..., batch]."""
+        return output[..., 0]
+
+    def deviation(self, output: Tensor) -> Tensor:
+        """The standard deviation of the target around the mean: [..., batch, outputs] -> [..., batch]."""
+        if self.noise == "input":
+            return self.scale * (output[..., 1].exp() + FLOOR**2).sqrt()
+        scale = self.scale
+        if isinstance(scale, Tensor):
+            scale = scale.view(-1, *(1,) * (output.dim() - 2))
+        return torch.ones_like(output[..., 0]) * scale
 
     @override
     def log_likelihood(self, output: Tensor, target: Tensor) -> Tensor:
         # Not torch.distributions.Normal: it reads values back to validate them, which no captured step may.
-        residual = (target - output.squeeze(-1)) / self.scale
-        return -0.5 * residual.square() - math.log(self.scale * math.sqrt(2 * math.pi))
+        residual, deviation = target - self.mean(output), self.deviation(output)
+        surprise = (residual / deviation).square()
+        fit = -0.5 * surprise - deviation.log() - 0.5 * math.log(2 * math.pi)
+        if not self.fits:
+            return fit
+        natural = -0.5 * residual.square() + (surprise.clamp_max(SURPRISE).detach() - 1) * deviation.log()
+        return fit.detach() + (natural - natural.detach())
 
     @override
     def mixture(self, outputs: Tensor, weights: Tensor) -> Tensor:
-        """The mean of the mixture; its shape is not Gaussian, so only the first moment is kept."""
-        return (outputs * weights[..., None, None]).sum(0)
-
-    def variance(self, output: Tensor) -> Tensor:
-        """The variance of the target given an output: [..., batch]."""
-        return torch.full_like(output.squeeze(-1), self.scale**2)
+        """Mean and, where every input has its own noise, variance of the mixture, whose shape is not Gaussian."""
+        weights = weights[..., None]
+        mean = (self.mean(outputs) * weights).sum(0)
+        if self.noise != "input":
+            return mean.unsqueeze(-1)
+        spread = (self.mean(outputs) - mean).square()
+        variance = ((self.deviation(outputs).square() + spread) * weights).sum(0)
+        # Rounding may leave it just below the floor, of which the logarithm is no number.
+        own = (variance / self.scale**2 - FLOOR**2).clamp_min(torch.finfo(variance.dtype).tiny)
+        return torch.stack([mean, own.log()], -1)
 
     @override
     def metric_values(self, output: Tensor, target: Tensor) -> Tensor:
         """Squared error of the mean."""
-        return (output.squeeze(-1) - target).square()
+        return (self.mean(output) - target).square()
 
     @override
     def settings(self) -> dict[str, Any]:
-        return {"kind": "gaussian", "scale": self.scale}
+        return {"kind": "gaussian", "scale": float(self.scale), "noise": self.noise}
 
 
 def likelihood_from(settings: dict[str, Any]) -> Likelihood:

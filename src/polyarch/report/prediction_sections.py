@@ -135,7 +135,7 @@ class _Painter:
         """[SIDE * SIDE, outputs], logits or log-probabilities or means, as an image."""
         if self.classifies:
             return figures.class_image(_square(output.softmax(-1)))
-        return figures.signed_image(_square((output.squeeze(-1) - self.middle) / self.half))
+        return figures.signed_image(_square((output[..., 0] - self.middle) / self.half))
 
 
 def _square(values: Tensor) -> Array:

@@ -15,7 +15,8 @@ from polyarch.data.task import Classification, Split
 from polyarch.errors import PolyarchError
 from polyarch.uncertainty.conformal import class_scores, conformal_quantile, examples_for_coverage, number_scores
 from polyarch.uncertainty.coverage import examples_for_risk, threshold_for_risk
-from polyarch.uncertainty.ensemble import BATCH, Ensemble, predictive
+from polyarch.uncertainty.ensemble import Ensemble, gaussians, predictive
+from polyarch.uncertainty.gaussians import Gaussians
 from polyarch.uncertainty.predictive import Predictive
 
 if TYPE_CHECKING:
@@ -28,12 +29,9 @@ def predicted_classes(run: Run, ensemble: Ensemble, x: Tensor) -> Predictive:
 
 
 @torch.no_grad()
-def predicted_numbers(run: Run, ensemble: Ensemble, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of a mixture of the run for raw inputs [n, ...]: [n] each, on the CPU."""
-    ensemble = ensemble.to(run.device)
-    parts = [ensemble.mean_and_variance(part.to(run.device)) for part in x.split(BATCH)]
-    mean, variance = (torch.cat(found).cpu().double() for found in zip(*parts, strict=True))
-    return mean, variance.sqrt()
+def predicted_numbers(run: Run, ensemble: Ensemble, x: Tensor) -> Gaussians:
+    """What a mixture of the run says of the numbers that belong to raw inputs [n, ...]."""
+    return gaussians(ensemble, x, run.device)
 
 
 def quantile_for_coverage(run: Run, ensemble: Ensemble, coverage: float) -> float:
@@ -42,7 +40,8 @@ def quantile_for_coverage(run: Run, ensemble: Ensemble, coverage: float) -> floa
     if isinstance(ensemble.likelihood, Classification):
         scores = class_scores(predicted_classes(run, ensemble, held_out.x).log_probs, held_out.y)
     else:
-        scores = number_scores(*predicted_numbers(run, ensemble, held_out.x), held_out.y)
+        said = predicted_numbers(run, ensemble, held_out.x)
+        scores = number_scores(said.mean, said.std, held_out.y)
     return conformal_quantile(scores, coverage)
 
 

@@ -10,16 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from polyarch.architecture import Architecture
-from polyarch.data.task import Classification, Split, Task
+from polyarch.data.task import Classification, Gaussian, Split, Task
 from polyarch.distributions.distances import kl
 from polyarch.distributions.evidence import posterior, ruled_out
 from polyarch.distributions.selection import HELD_OUT_RULES
-from polyarch.runs.run import Run
+from polyarch.files import read_json, write_json
+from polyarch.runs.run import NOISE, Run
 from polyarch.spaces.cost import forward_seconds
 from polyarch.training.evaluation import MOST
 from polyarch.uncertainty.calibration import regression_summary, summary
 from polyarch.uncertainty.coverage import risk_coverage_of
-from polyarch.uncertainty.ensemble import BATCH, Ensemble, predictive
+from polyarch.uncertainty.ensemble import BATCH, Ensemble, gaussians, predictive
+from polyarch.uncertainty.gaussians import Gaussians, fitted
 from polyarch.uncertainty.predictive import Predictive
 from polyarch.uncertainty.temperature import fit_temperature
 
@@ -96,8 +98,27 @@ class Networks:
             if name:
                 self.run.answers[name] = answers
             return answers.metrics(split.y, temperature)
-        found = {"selected": _evaluate_network(self.selected, split, self.run)}
-        return found | {name: _evaluate_mixture(own, split, self.run) for name, own in self.mixtures.items()}
+        return {name: regression_summary(said, split.y) for name, said in self.predict(split.x).items()}
+
+    def predict(self, x: Tensor) -> dict[str, Gaussians]:
+        """What each says of the numbers that belong to raw inputs [n, ...]: `selected`, and the mixtures by name."""
+        device, likelihood = self.run.device, self.run.likelihood()
+        assert isinstance(likelihood, Gaussian)
+        alone = Gaussians.of(_members(self.selected.to(device), x, device), torch.ones(1), likelihood)
+        return {"selected": alone} | {name: gaussians(own, x, device) for name, own in self.mixtures.items()}
+
+    def fit_noise(self, split: Split) -> None:
+        """Fits the scale of noise on validation data, for the network alone and for the mixture; the run keeps both."""
+        device, likelihood = self.run.device, self.run.config.likelihood()
+        assert isinstance(likelihood, Gaussian)
+        alone = _members(self.selected.to(device), split.x, device)
+        scales = {"network": fitted(alone, torch.ones(1), split.y, likelihood).scale}
+        scales["mixture"] = scales["network"]
+        if "ensemble" in self.mixtures:
+            mixture = self.mixtures["ensemble"].to(device)
+            members = _members(mixture.members, split.x, device)
+            scales["mixture"] = fitted(members, mixture.weights, split.y, likelihood).scale
+        write_json(self.run.folder / NOISE, scales)
 
 
 def answers_of(run: Run, name: str, split: Split) -> Answers:
@@ -139,19 +160,10 @@ def _over(model: Callable[[Tensor], Tensor], x: Tensor, device: torch.device) ->
 
 
 @torch.no_grad()
-def _evaluate_network(model: nn.Module, split: Split, run: Run) -> dict[str, float]:
-    """Error and log-likelihood of a network that predicts a number."""
-    return regression_summary(_over(model.to(run.device), split.x, run.device), split.y, run.config.likelihood())
-
-
-@torch.no_grad()
-def _evaluate_mixture(ensemble: Ensemble, split: Split, run: Run) -> dict[str, float]:
-    """The same of a mixture, whose log-likelihood is log sum_m w_m p_m."""
-    ensemble = ensemble.to(run.device)
-    output = _over(ensemble.output, split.x, run.device)
-    parts = zip(split.x.to(run.device).split(BATCH), split.y.to(run.device).split(BATCH), strict=True)
-    fit = torch.cat([ensemble.log_likelihood(x, y) for x, y in parts])
-    return regression_summary(output, split.y, ensemble.likelihood) | {"log_likelihood": fit.double().mean().item()}
+def _members(members: Callable[[Tensor], Tensor], x: Tensor, device: torch.device) -> Tensor:
+    """Outputs of members, or of one network as the only member, for all inputs: [members, n, outputs]."""
+    outputs = torch.cat([members(part.to(device)).cpu() for part in x.split(BATCH)], -2)
+    return outputs if outputs.dim() == 3 else outputs.unsqueeze(0)
 
 
 def largest(run: Run) -> Architecture:
@@ -221,6 +233,9 @@ def results(run: Run, task: Task, tell: Callable[[str], None]) -> dict[str, Any]
     tell("preparing the selected network and the mixture")
     networks = Networks.of(run, run.architecture)
     run.keep_statistics()
+    if run.config.likelihood().fits and task.select is not None:
+        networks.fit_noise(task.select)
+        networks = Networks.of(run, run.architecture)
     tell("evaluating them")
     examples = {}
     temperature = None
@@ -248,6 +263,7 @@ def results(run: Run, task: Task, tell: Callable[[str], None]) -> dict[str, Any]
         "temperature": temperature,
         "metrics": metrics,
         "evaluated": examples,
+        **({"noise": read_json(run.folder / NOISE)} if run.config.likelihood().fits else {}),
         "cost": {name: vars(run.space.cost(architecture, task.shape)) for name, architecture in shown.items()},
         "budget": {"forward": history[-1]["forward"], "backward": history[-1]["backward"]},
         **forward_times(run, run.architecture, task.training.x[:512]),

@@ -6,9 +6,10 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from polyarch.architecture import Architecture
 from polyarch.core import Meaning
 from polyarch.data.files import FileSource
 from polyarch.data.splitting import make_task
-from polyarch.data.task import Split, Standardise, Task
+from polyarch.data.task import Gaussian, Likelihood, Split, Standardise, Task
 from polyarch.distributions import selection
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
@@ -43,6 +44,7 @@ ARCHITECTURE = "architecture.json"
 WEIGHTS = "weights.safetensors"
 STATISTICS = "statistics.safetensors"
 EVIDENCE = "evidence.safetensors"
+NOISE = "noise.json"
 RESULT = "result.json"
 METRICS = "metrics.jsonl"
 APART = 10
@@ -158,6 +160,17 @@ class Run:
         network = self.networks([architecture or self.architecture])[0]
         return nn.Sequential(self.standardise(), network).eval().requires_grad_(False)
 
+    def likelihood(self, of: Literal["network", "mixture"] = "network") -> Likelihood:
+        """What outputs say of targets; where noise is learnt, as validation data had it after the search.
+
+        Args:
+            of: the selected network alone, or the mixture, which has its members' disagreement besides.
+        """
+        own, kept = self.config.likelihood(), self.folder / NOISE
+        if not isinstance(own, Gaussian) or not own.fits or not (self.finished or kept.exists()):
+            return own
+        return replace(own, scale=read_json(kept)[of])
+
     def networks(self, architectures: Sequence[Architecture]) -> list[nn.Module]:
         """Networks on standardised inputs, each with batch-norm statistics of its own.
 
@@ -222,7 +235,7 @@ class Run:
                 "out"
             )
         small, weights = self.supernet().nested_members(architecture or self.architecture, self.distribution)
-        return Ensemble(self.standardise(), Nested(small), weights, self.config.likelihood()).eval()
+        return Ensemble(self.standardise(), Nested(small), weights, self.likelihood("mixture")).eval()
 
     def ensemble_of(self, members: Members) -> Ensemble:
         """The mixture of chosen members, for spaces that are not nested.
@@ -234,7 +247,7 @@ class Run:
         networks: Within | Apart = Within(supernet, members.choices, members.seeds)
         if supernet.shares_statistics:
             networks = Apart(self.networks(self.space.decode(members.choices)))
-        return Ensemble(self.standardise(), networks, members.weights, self.config.likelihood()).eval()
+        return Ensemble(self.standardise(), networks, members.weights, self.likelihood("mixture")).eval()
 
     @property
     def temperature(self) -> float:
@@ -259,7 +272,8 @@ class Run:
         if isinstance(ensemble.likelihood, data.Classification):
             raise PolyarchError("intervals are of numbers, and this run predicts a class; ask for prediction_sets")
         quantile = guarantees.quantile_for_coverage(self, ensemble, coverage)
-        return intervals(*guarantees.predicted_numbers(self, ensemble, x), quantile)
+        said = guarantees.predicted_numbers(self, ensemble, x)
+        return intervals(said.mean, said.std, quantile)
 
     def task(self) -> Task:
         """The data of the run, loaded again from where it came and checked to be the same."""
@@ -336,6 +350,7 @@ class Run:
         if "kind" in data.settings_of(cls):
             classes = isinstance(self.config.likelihood(), data.Classification)
             settings["kind"] = "classification" if classes else "regression"
+            settings["noise"] = self.config.data["likelihood"].get("noise", "fixed")
         return settings
 
     @cached_property
@@ -440,4 +455,9 @@ def check_same_data(config: Config, task: Task) -> None:
         raise PolyarchError(
             f"the data {task.name!r} is no longer what this run was made with (its fingerprint differs); "
             "restore the data or start a new run"
+        )
+    if task.likelihood != config.likelihood():
+        raise PolyarchError(
+            f"the data {task.name!r} was loaded with other noise than this run was made with; load it with noise="
+            f"{config.data['likelihood'].get('noise', 'fixed')}"
         )

@@ -79,6 +79,10 @@ def search(
             f"{configs.describe_method(method)['name']} draws architectures of its own, and this space has networks "
             f"for listed ones alone; {way_out}, or use stochastic-architectures"
         )
+    if task.likelihood.fits and task.select is None:
+        raise PolyarchError(
+            "noise that is learnt needs validation data, and there is none: set select=0.15, or noise=fixed"
+        )
     table, column = open_table_truth(callbacks, space)
     usual = method.prior(space)
     config = Config(
@@ -270,7 +274,8 @@ def _train(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequ
         if done.ended or done.stage + 1 == stages:
             break
         next_up = Progress(done.stage + 1, 0, done.forward, done.backward)
-        loop = _prepare(config, task, next_up, list(loop.streams), loop.state)
+        learnt = replace(loop.state, likelihood={})  # noise is that of a stage's own weights
+        loop = _prepare(config, task, next_up, list(loop.streams), learnt)
     runs = finish(folder, config, task, loop, callbacks) if distributed.rank() == 0 else []
     distributed.barrier()
     return runs or open_repeats(folder, task)

@@ -17,6 +17,7 @@ from polyarch.core import Batch, Feed, FeedSpec, Info, Method, Part, Problem, St
 from polyarch.errors import PolyarchError
 from polyarch.streams import Streams
 from polyarch.training.capture import CapturedStep, Recordings, captured_form, settled_form
+from polyarch.training.noise import NoiseScale
 from polyarch.trees import leaves, tree_map
 
 logger = logging.getLogger("polyarch")
@@ -167,7 +168,11 @@ class Loop:
         self._captures = self.device.type == "cuda" and captured_form(method) is method
         # One for all recordings: parts follow each other, and what one says is read or copied before the next.
         self._pool = torch.cuda.graph_pool_handle() if self._captures else None
-        self.problem = replace(problem, replay=Recordings(self._pool) if self._captures else None)
+        problem = replace(problem, replay=Recordings(self._pool) if self._captures else None)
+        self._noise = NoiseScale.of(problem)
+        if self._noise:
+            problem, state.likelihood = self._noise.problem, {"scale": self._noise.scale}
+        self.problem = problem
         self.split = stopping_split(method, problem)
         problem.supernet.draw_from([s["noise"] for s in streams])
         self.batches = Batches(problem, method.feeds(problem))
@@ -263,7 +268,10 @@ class Loop:
         """Evaluates, keeps the best, and says what happened: every value a list with one entry per repeat."""
         progress, known = self.progress, evaluated_splits(self.problem)
         decides = self.split or known[-1]
-        found = self.evaluate(known if self.method.evaluation.splits == "all" else [decides])
+        splits = known if self.method.evaluation.splits == "all" else [decides]
+        if self._noise and "select" not in splits:
+            splits = [*splits, "select"]
+        found = self.evaluate(splits)
         belief = self.method.distribution(self.problem.space, self.state.belief)
         objective = found[decides]["objective"].tolist()
         running = [stopped == 0 for stopped in progress.stopped_epoch]
@@ -275,6 +283,8 @@ class Loop:
             for v, best, runs in zip(objective, progress.best, running, strict=True)
         ]
         self._keep(better)
+        if self._noise:  # after the best state was kept, whose objective was measured with the scale before
+            self._noise.update(found["select"])
         for k, is_better in enumerate(better):
             if is_better:
                 progress.best[k], progress.best_epoch[k] = objective[k], progress.epoch

@@ -25,12 +25,14 @@ from polyarch.uncertainty.conformal import (
 from polyarch.uncertainty.coverage import RiskCoverage, examples_for_risk, risk_coverage, threshold_for_risk
 from polyarch.uncertainty.detection import auroc, detection, fpr95
 from polyarch.uncertainty.ensemble import Ensemble
+from polyarch.uncertainty.gaussians import Gaussians
 from polyarch.uncertainty.members import Members, members_of
 from polyarch.uncertainty.predictive import Predictive
 from polyarch.uncertainty.temperature import fit_temperature
 
 __all__ = [
     "Ensemble",
+    "Gaussians",
     "Members",
     "Predictive",
     "Reliability",

@@ -13,8 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from polyarch.data.task import Likelihood
 from polyarch.errors import PolyarchError
+from polyarch.uncertainty.gaussians import Gaussians
+
+COVERAGES = (0.5, 0.8, 0.9, 0.95)
+"""How much central intervals should hold, where it is measured how much they do."""
 
 _NORMALISED = 0.05
 """How far log sum p may be from 0: wide enough for bfloat16, too narrow for probabilities or most logits."""
@@ -166,28 +169,35 @@ def summary(log_probs: Tensor, target: Tensor) -> dict[str, float]:
     }
 
 
-def regression_summary(output: Tensor, target: Tensor, likelihood: Likelihood) -> dict[str, float]:
-    """What is measured of a network that predicts a number.
+def regression_summary(said: Gaussians, target: Tensor) -> dict[str, float]:
+    """What is measured of a network, or of a mixture of them, that predicts a number.
 
     Args:
-        output: [n, 1], predicted means of one network. The mean of several networks gives the error of their
-            mixture, but not its likelihood, which is log sum_m w_m p(y | output_m).
+        said: of n inputs.
         target: [n], true values.
-        likelihood: of the task.
 
     Returns:
-        `rmse`, sqrt(mean_i (output_i - y_i)^2), and `log_likelihood`, mean_i log p(y_i | output_i) in nats.
+        `rmse`, sqrt(mean_i (mean_i - y_i)^2); `log_likelihood`, mean_i log p(y_i) in nats; `crps`, the mean continuous
+        ranked probability score; and of central intervals that should hold 50, 80, 90 and 95 % of the targets the share
+        that they do hold, such as `coverage_90`, and their mean width, such as `width_90`.
     """
-    if output.dim() != 2 or output.shape[1] != 1 or target.shape != output.shape[:1] or len(target) == 0:
+    if target.shape != said.mean.shape or len(target) == 0:
         raise PolyarchError(
-            f"regression needs outputs [n, 1] and targets [n] with n > 0, got {list(output.shape)} and "
-            f"{list(target.shape)}; pass one predicted mean per example"
+            f"regression needs as many targets as predictions, and one at least, got {list(target.shape)} and "
+            f"{list(said.mean.shape)}; pass targets [n]"
         )
-    output, target = output.detach().cpu().double(), target.detach().cpu().double()
-    return {
-        "rmse": (output.squeeze(-1) - target).square().mean().sqrt().item(),
-        "log_likelihood": likelihood.log_likelihood(output, target).mean().item(),
+    target = target.detach().cpu().double()
+    found = {
+        "rmse": (said.mean - target).square().mean().sqrt().item(),
+        "log_likelihood": said.log_prob(target).mean().item(),
+        "crps": said.crps(target).mean().item(),
     }
+    centrality = said.centrality(target)
+    for coverage in COVERAGES:
+        low, high = said.interval(coverage)
+        found[f"coverage_{round(100 * coverage)}"] = (centrality <= coverage).double().mean().item()
+        found[f"width_{round(100 * coverage)}"] = (high - low).mean().item()
+    return found
 
 
 def _checked(log_probs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

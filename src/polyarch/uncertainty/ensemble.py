@@ -15,6 +15,7 @@ from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Supernet
 from polyarch.spaces.layers import Dropout
 from polyarch.spaces.views import All, Sparse
+from polyarch.uncertainty.gaussians import Gaussians
 from polyarch.uncertainty.predictive import Predictive
 
 BATCH = 1024
@@ -130,16 +131,6 @@ class Ensemble(nn.Module):
         """The mixture's output [n, outputs]: log-probabilities for classes, the mean for regression."""
         return self.likelihood.mixture(self.members(x), self.weights)
 
-    def mean_and_variance(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Of the mixture, for regression, [n] each: what members expect beside what they disagree about."""
-        if not isinstance(self.likelihood, Gaussian):
-            raise PolyarchError("mean and variance are for regression; use output(x) for classification")
-        members = self.members(x)
-        weights = self.weights.unsqueeze(-1)
-        means = members.squeeze(-1)
-        mean = (weights * means).sum(0)
-        return mean, (weights * (self.likelihood.variance(members) + (means - mean).square())).sum(0)
-
     def log_likelihood(self, x: Tensor, target: Tensor) -> Tensor:
         """Log sum_m w_m p(target | x, m), [n]."""
         fit = self.likelihood.log_likelihood(self.members(x), target)
@@ -148,9 +139,18 @@ class Ensemble(nn.Module):
     def forward(self, x: Tensor) -> Predictive:
         """Mean prediction, entropy and mutual information of a batch of raw inputs."""
         if not isinstance(self.likelihood, Classification):
-            raise PolyarchError("entropy and mutual information are for classification; use output(x) for regression")
+            raise PolyarchError(
+                "entropy and mutual information are for classification; use gaussians(x) for regression"
+            )
         with torch.no_grad():
             return Predictive.from_members(self.members(x).log_softmax(-1), self.weights)
+
+    @torch.no_grad()
+    def gaussians(self, x: Tensor) -> Gaussians:
+        """What it says of the numbers to predict for a batch of raw inputs: mean, variance, quantiles."""
+        if not isinstance(self.likelihood, Gaussian):
+            raise PolyarchError("this mixture predicts classes, not a number; call it for their probabilities")
+        return Gaussians.of(self.members(x), self.weights, self.likelihood)
 
     def precisely(self, x: Tensor) -> Predictive:
         """The same in double precision: mutual information is a small difference of two entropies."""
@@ -162,3 +162,9 @@ def predictive(ensemble: Ensemble, x: Tensor, device: torch.device) -> Predictiv
     """What a mixture of classifiers says about raw inputs [n, ...], batch by batch in double precision, on the CPU."""
     ensemble = ensemble.to(device)
     return Predictive.joined([ensemble.precisely(part.to(device)).cpu() for part in x.split(BATCH)])
+
+
+def gaussians(ensemble: Ensemble, x: Tensor, device: torch.device) -> Gaussians:
+    """What a mixture says about the numbers that belong to raw inputs [n, ...], batch by batch."""
+    ensemble = ensemble.to(device)
+    return Gaussians.joined([ensemble.gaussians(part.to(device)) for part in x.split(BATCH)])
