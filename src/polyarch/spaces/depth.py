@@ -24,6 +24,7 @@ from polyarch.settings import TakesMemory, at_least
 from polyarch.spaces.base import Space, Supernet
 from polyarch.spaces.layer_factories import BatchedLayers, LayerFactory, PlainLayers
 from polyarch.spaces.layers import BatchNorm
+from polyarch.spaces.stepwise import Stepwise
 from polyarch.spaces.views import All, Dense, PerExample, Sparse, View
 
 
@@ -249,6 +250,13 @@ class DepthSupernet(Supernet):
             state[name] = own[name][..., : depth + 1] if own[name].shape != value.shape else own[name]
         small.load_state_dict(state)
         return small.eval(), prune(belief.probs()["depth"], depth)
+
+    @override
+    def stepwise(self, architecture: Architecture) -> nn.Module:
+        depths = range(architecture.choices[0] + 1)
+        networks = [self.extract(self.space.architecture([depth])) for depth in depths]
+        stem, blocks, _ = networks[-1].children()
+        return nn.Sequential(stem, Stepwise(blocks.children(), (network.get_submodule("head") for network in networks)))
 
 
 def prune(probs: Tensor, depth: int) -> Tensor:
