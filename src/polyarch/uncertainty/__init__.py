@@ -16,12 +16,16 @@ from polyarch.uncertainty.calibration import (
 )
 from polyarch.uncertainty.coverage import RiskCoverage, risk_coverage, threshold_for_risk
 from polyarch.uncertainty.detection import auroc, detection, fpr95
+from polyarch.uncertainty.early_exit import EarlyExit, ExitCurve, Exits, exit_curve
 from polyarch.uncertainty.ensemble import Ensemble
 from polyarch.uncertainty.members import Members, members_of
 from polyarch.uncertainty.predictive import Predictive
 
 __all__ = [
+    "EarlyExit",
     "Ensemble",
+    "ExitCurve",
+    "Exits",
     "Members",
     "Predictive",
     "Reliability",
@@ -32,6 +36,7 @@ __all__ = [
     "detection",
     "ece",
     "ece_all_classes",
+    "exit_curve",
     "fpr95",
     "image_range",
     "log_likelihood",
