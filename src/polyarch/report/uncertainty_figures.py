@@ -14,6 +14,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from polyarch.plotting import BLUE, CARD, GREEN, MUTED, ORANGE, WIDTH, grid, style, thinned, to_file, to_svg
@@ -118,7 +119,7 @@ def exits(curves: Sequence[ExitCurve], least: int) -> Markup:
             axes.plot(depth, accuracy, color=BLUE, linewidth=1.6 if len(curves) == 1 else 1, label=names[0])
             numbers = np.arange(len(curve.together)) + least
             axes.plot(numbers, curve.together.numpy(), "o", color=MUTED, markersize=3.5, label=names[1])
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.yaxis.set_major_formatter(_percent)
         axes.set_xlabel("mean depth at which inputs leave")
         _legend(axes, "share of right answers", 2, 2)
