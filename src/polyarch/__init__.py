@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from polyarch.runs.table_truth import TableTruth
     from polyarch.spaces.choice import Choice
     from polyarch.spaces.module import ModuleSpace
+    from polyarch.spaces.own_depth import Depth
 
 __all__ = [
     "Architecture",
@@ -37,6 +38,7 @@ __all__ = [
     "Choice",
     "Compute",
     "Decision",
+    "Depth",
     "ModuleSpace",
     "PolyarchError",
     "Run",
@@ -66,6 +68,7 @@ _HOMES = {
     "Choice": "polyarch.spaces.choice",
     "Compute": "polyarch.runs.options",
     "Decision": "polyarch.architecture",
+    "Depth": "polyarch.spaces.own_depth",
     "ModuleSpace": "polyarch.spaces.module",
     "PolyarchError": "polyarch.errors",
     "Run": "polyarch.runs.run",

@@ -40,6 +40,14 @@ def disagreeing():
     return pa.Choice("width", {"narrow": nn.Linear(4, 2), "wide": nn.Linear(4, 3)})
 
 
+def deep():
+    return nn.Sequential(nn.Linear(4, 5), pa.Depth("depth", [nn.Linear(5, 5) for _ in range(3)], nn.Linear(5, 3)))
+
+
+def misfit():
+    return pa.Depth("depth", [nn.Linear(4, 5), nn.Linear(5, 5)], nn.Linear(5, 3))
+
+
 def needy(width):
     return nn.Linear(width, 3)
 
@@ -192,6 +200,35 @@ def test_cost_and_needs(home):
     needs = cli("doctor", "--space", "my_model:Network", "--method", "parsec", "--data", "tiny.npz", "--json").json
     assert needs["search"]["architectures"] == 4
     assert needs["search"]["parameters"] == 30 + 30 + 12 + 21
+
+
+def test_how_deep_a_model_should_be(home):
+    """Like the built-in depth: baselines of fixed depths, blocks that are left out, resume, and in another process."""
+    method = ("--method", "variational-depth", "--set", "epochs=2", "--set", "method.batch_size=32", "--device", "cpu")
+    arguments = ("--space", "my_model:deep", *method, "--data", "tiny.npz", "--set", "select=0.3", "--out", "deep")
+    found = cli("search", *arguments, "--baselines", "0,2", "--set", "max_depth=2", "--json").json
+    assert list(found["distribution"]["probs"]) == ["depth"]
+    assert len(found["distribution"]["probs"]["depth"]) == 3
+    assert {"test", "test_ensemble", "test_unpruned"} <= found["metrics"].keys()
+    assert found["cost"]["largest"]["parameters"] == 25 + 2 * 30 + 18
+    assert sorted(path.name for path in (home / "deep" / "baselines").iterdir()) == ["depth-0", "depth-2"]
+    assert cli("search", "--resume", "--out", "deep", "--json").json == found
+    assert json.loads(elsewhere(home, POLYARCH, "show", "deep", "--json")) == found
+
+
+@pytest.mark.parametrize(
+    ("space", "settings", "says"),
+    [
+        ("my_model:misfit", (), "Depth 'depth': its head does not run after 0 of 2 blocks, on (2, 4)"),
+        ("my_model:deep", ("--set", "max_depth=7"), "max_depth is 7; of Depth 'depth' it can be 0 to 3"),
+        ("my_model:make", ("--set", "max_depth=1"), "max_depth is for a module with a Depth"),
+        ("my_model:make", (), "variational-depth needs a nested space such as 'depth'"),
+    ],
+)
+def test_depths_that_cannot_be(home, space, settings, says):
+    method = ("--method", "variational-depth", *settings)
+    refused("search", "--space", space, *method, "--data", "tiny.npz", "--out", "none", says=says)
+    assert not (home / "none").exists()
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,8 @@ def read(path):
 def test_images(digits, page):
     text = read(page("digits"))
     cut = ["cost"] if digits.run.architecture.choices[0] < 3 else []
-    assert sections(text) == [*DEPTH_SEARCH, "gallery", *cut, "made"]
+    early = ["early_exit"] if digits.run.architecture.choices[0] else []
+    assert sections(text) == [*DEPTH_SEARCH, *early, "gallery", *cut, "made"]
     assert text.count("<img ") == 12
     for name in ("Selected network", "Fixed depth 0", "Fixed depth 2", "log-likelihood", "ECE, all classes"):
         assert name in text

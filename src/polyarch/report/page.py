@@ -26,6 +26,7 @@ SECTIONS = {
     "curves": ("Training", sections.curves),
     "calibration": ("Calibration", prediction_sections.calibration),
     "uncertainty": ("Uncertainty", prediction_sections.uncertainty),
+    "early_exit": ("Early exit", prediction_sections.early_exit),
     "maps": ("Functions", prediction_sections.maps),
     "gallery": ("Hard cases", prediction_sections.gallery),
     "cost": ("Cost", sections.cost),

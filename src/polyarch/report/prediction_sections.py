@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import io
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from polyarch.data.task import Classification, Task
+from polyarch.errors import PolyarchError
 from polyarch.plotting import BLUE, GREEN, MUTED, Array
 from polyarch.report import formatting, uncertainty_figures
 from polyarch.report import prediction_figures as figures
@@ -23,6 +25,7 @@ from polyarch.report.report_data import MIXTURE, UNPRUNED, ReportData
 from polyarch.runs.results import largest
 from polyarch.uncertainty.calibration import reliability
 from polyarch.uncertainty.coverage import errors_last, risk_coverage_of
+from polyarch.uncertainty.early_exit import exit_curve_of
 from polyarch.uncertainty.predictive import Predictive
 
 SIDE = 96
@@ -30,6 +33,8 @@ SIDE = 96
 PANELS = 12
 POINTS = 400
 HARDEST = 12
+EXITING = 2_000
+"""Examples, at most, of which a curve of early exit is."""
 
 
 def calibration(report: ReportData) -> dict[str, Any] | None:
@@ -87,6 +92,29 @@ def _disagreement(report: ReportData) -> dict[str, Any] | None:
     auroc = kinds[-1].auroc
     svg = uncertainty_figures.information(kinds)
     return {"svg": svg, "told_apart": auroc is not None, "misleads": auroc is not None and auroc <= 0.5}
+
+
+def early_exit(report: ReportData) -> dict[str, Any] | None:
+    """Accuracy against mean depth where inputs leave early; None where networks do not answer after every block."""
+    cut = any(report.choices) if report.is_nested and report.has_mixture else False
+    if not cut or not report.classifies or not report.split:
+        return None
+    with suppress(PolyarchError):
+        report.run.supernet().stepwise(report.run.space.architecture([0]))
+        return _exits(report)
+    return None
+
+
+def _exits(report: ReportData) -> dict[str, Any]:
+    examples = report.examples.some(EXITING)
+    curves = []
+    for own in report.networks:
+        assert own.mixture is not None
+        curves.append(exit_curve_of(own.mixture, examples.x.to(own.device), examples.y.to(own.device)))
+    return {
+        "svg": uncertainty_figures.exits(curves, int(report.decision.options[0])),
+        "examples": formatting.whole(len(examples)),
+    }
 
 
 # --------------------------------------------------------------------------------------------------

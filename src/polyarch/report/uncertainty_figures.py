@@ -14,6 +14,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from polyarch.plotting import BLUE, CARD, GREEN, MUTED, ORANGE, WIDTH, grid, style, thinned, to_file, to_svg
@@ -22,6 +23,7 @@ from polyarch.report.prediction_figures import FEW, diagram
 from polyarch.uncertainty.calibration import ece, reliability
 from polyarch.uncertainty.coverage import RiskCoverage, errors_last, risk_coverage_of
 from polyarch.uncertainty.detection import auroc
+from polyarch.uncertainty.early_exit import ExitCurve
 from polyarch.uncertainty.predictive import Predictive
 
 LEAST = 1e-5
@@ -98,6 +100,30 @@ def information(kinds: Sequence[Kind]) -> Markup:
         figure, axes = _wide()
         _information_panel(axes, kinds, "share of each kind of answer", columns=len(kinds))
         return to_svg(figure, "information")
+
+
+def exits(curves: Sequence[ExitCurve], least: int) -> Markup:
+    """Accuracy against mean depth, for a page: a line per run, and dots where all inputs leave at one depth.
+
+    Args:
+        curves: one per run.
+        least: the smallest depth.
+    """
+    with style():
+        figure, axes = _wide()
+        grid(axes)
+        for place, curve in enumerate(curves):
+            points = thinned(len(curve.depth))
+            depth, accuracy = curve.depth.numpy()[points] + least, curve.accuracy.numpy()[points]
+            names = ("every input by itself", "all inputs at one depth") if place == 0 else (None, None)
+            axes.plot(depth, accuracy, color=BLUE, linewidth=1.6 if len(curves) == 1 else 1, label=names[0])
+            numbers = np.arange(len(curve.together)) + least
+            axes.plot(numbers, curve.together.numpy(), "o", color=MUTED, markersize=3.5, label=names[1])
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.yaxis.set_major_formatter(_percent)
+        axes.set_xlabel("mean depth at which inputs leave")
+        _legend(axes, "share of right answers", 2, 2)
+        return to_svg(figure, "exits")
 
 
 def _wide() -> tuple[Figure, Axes]:

@@ -33,7 +33,9 @@ from polyarch.spaces.base import Space, Supernet
 from polyarch.streams import Streams
 from polyarch.training import checkpoints
 from polyarch.training.calibration import calibration_batches, recalibrate, statistics_of
+from polyarch.training.evaluation import MOST
 from polyarch.uncertainty.conformal import class_sets, intervals
+from polyarch.uncertainty.early_exit import EarlyExit, exit_curve_of
 from polyarch.uncertainty.ensemble import Apart, Ensemble, Nested, Within
 from polyarch.uncertainty.members import Members, members_of
 
@@ -236,6 +238,31 @@ class Run:
             )
         small, weights = self.supernet().nested_members(architecture or self.architecture, self.distribution)
         return Ensemble(self.standardise(), Nested(small), weights, self.likelihood("mixture")).eval()
+
+    def early_exit(self, risk: float) -> EarlyExit:
+        """The mixture of `ensemble()`, in which every input by itself stops at the first depth that is sure enough.
+
+        How sure is chosen on validation data, as little as it may be: of the inputs that stop before the selected
+        depth, the share of wrong answers is at most `risk` above what `ensemble()` gets wrong of the same inputs. That
+        is optimistic, since the threshold was chosen there; for new inputs nothing is promised.
+
+        Args:
+            risk: 0 or more, such as 0.01; at 0 no more answers of those that stop are wrong than without stopping.
+        """
+        if not isinstance(self.config.likelihood(), data.Classification):
+            raise PolyarchError("early exit goes by the probability of a class, and this run predicts a number")
+        if not 0 <= risk < 1:
+            raise PolyarchError(f"risk is {risk}; it must be 0 or more and below 1, such as 0.01")
+        network = self.supernet().stepwise(self.architecture)
+        if "select" not in self.config.data["examples"]:
+            raise PolyarchError("early exit needs validation data, and this run has none; search with select=0.15")
+        held_out = self.task().select
+        assert held_out is not None
+        chosen_on, ensemble = held_out.some(MOST), self.ensemble()
+        curve = exit_curve_of(ensemble.to(self.device), chosen_on.x.to(self.device), chosen_on.y.to(self.device))
+        least = int(self.space.decisions[0].options[0])
+        threshold = curve.threshold[curve.allowed(risk)].item()
+        return EarlyExit(self.standardise(), network, ensemble.weights.cpu(), least, threshold).eval()
 
     def ensemble_of(self, members: Members) -> Ensemble:
         """The mixture of chosen members, for spaces that are not nested.

@@ -9,6 +9,7 @@ from polyarch.spaces.fourier import Fourier
 from polyarch.spaces.module import ModuleSpace
 from polyarch.spaces.nasbench1shot1 import NasBench1Shot1
 from polyarch.spaces.nasbench201 import NasBench201
+from polyarch.spaces.own_depth import Depth
 from polyarch.spaces.sub_spaces import Listed, Restricted
 from polyarch.spaces.views import All, Dense, PerExample, Soft, Sparse, SparsePerRepeat, View
 from polyarch.spaces.wiring import Wiring
@@ -19,6 +20,7 @@ __all__ = [
     "Cost",
     "Darts",
     "Dense",
+    "Depth",
     "Fourier",
     "Listed",
     "ModuleSpace",

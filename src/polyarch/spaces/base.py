@@ -110,6 +110,14 @@ class Supernet(nn.Module, ABC):
         """
         raise PolyarchError(f"the space {self.space.name!r} is not nested: its members do not share one pass")
 
+    def stepwise(self, architecture: Architecture) -> nn.Module:
+        """For a nested decision about blocks in a row: the network of `architecture`, answering after every block.
+
+        Call it on a supernet of one repeat. The module has copies of its weights; what it gives for inputs [batch, ...]
+        is `polyarch.spaces.stepwise.Steps`.
+        """
+        raise PolyarchError(f"networks of the space {self.space.name!r} have no blocks after which they could answer")
+
     def extract(self, architecture: Architecture, repeat: int = 0) -> nn.Module:
         """A plain module for one architecture, holding copies of its weights and nothing else."""
         state = {name: value.detach().clone() for name, value in self.member_state(architecture, repeat).items()}
@@ -130,8 +138,6 @@ class Space(ABC):
     """What may be chosen. A subclass is a frozen dataclass whose fields are its settings."""
 
     name: ClassVar[str]
-    nested: ClassVar[bool] = False
-    """Whether it is one decision whose options contain each other, so that `All` answers for every one in one pass."""
 
     def __post_init__(self) -> None:
         settle(self)
@@ -140,6 +146,11 @@ class Space(ABC):
     @abstractmethod
     def decisions(self) -> tuple[Decision, ...]:
         """What an architecture fixes."""
+
+    @property
+    def nested(self) -> bool:
+        """Whether it is one decision whose options contain each other: `All` answers for every one in one pass."""
+        return False
 
     @property
     def relaxation(self) -> Relaxation | None:

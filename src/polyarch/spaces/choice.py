@@ -88,6 +88,12 @@ class ChoicePoint(nn.Module, ABC):
         return parts
 
 
+def check_name(whose: str, text: object) -> None:
+    """Raises for what cannot name a decision or an option, since texts of architectures are made of names."""
+    if not isinstance(text, str) or not text or set(text) & set(",= \t\n"):
+        raise PolyarchError(f"{whose}: {text!r} cannot be a name; use text without spaces, commas and equals signs")
+
+
 class Choice(ChoicePoint):
     """One of several modules, anywhere inside an ordinary `nn.Module`; the same name twice is the same decision.
 
@@ -110,10 +116,7 @@ class Choice(ChoicePoint):
         if not options:
             raise PolyarchError(f"Choice {name!r} has no options; give a dictionary of at least one module")
         for text in (name, *options):
-            if not isinstance(text, str) or not text or set(text) & set(",= \t\n"):
-                raise PolyarchError(
-                    f"Choice {name!r}: {text!r} cannot be a name; use text without spaces, commas and equals signs"
-                )
+            check_name(f"Choice {name!r}", text)
         for option, module in options.items():
             if not isinstance(module, nn.Module):
                 raise PolyarchError(
@@ -130,6 +133,10 @@ class Choice(ChoicePoint):
         if isinstance(self.selection, SelectionPerRepeat) and self.selection.single and alone:
             return self._each(inputs[0], self.selection)
         return total(self.weighted([partial(option, *inputs, **named) for option in self.options]))
+
+    def chosen(self, option: int) -> nn.Module:
+        """What stands here in the network of an option."""
+        return self.options[option]
 
     def _each(self, x: Tensor, selection: SelectionPerRepeat) -> Tensor:
         """Runs every option on the repeats that have it: these are brought side by side, and back afterwards."""

@@ -6,6 +6,7 @@ for all depths. Depth is a nested decision: one pass through all D blocks gives 
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from polyarch.settings import TakesMemory, at_least
 from polyarch.spaces.base import Space, Supernet
 from polyarch.spaces.layer_factories import BatchedLayers, LayerFactory, PlainLayers
 from polyarch.spaces.layers import BatchNorm
+from polyarch.spaces.stepwise import Stepwise
 from polyarch.spaces.views import All, Dense, PerExample, Sparse, View
 
 
@@ -229,15 +231,8 @@ class DepthSupernet(Supernet):
         own = self.state_dict()
         with torch.device("meta"):
             wanted = self.space.build(architecture, self.shape).state_dict()
-        state = {}
-        for name, value in wanted.items():
-            if name.endswith("num_batches_tracked"):  # torch.nn counts batches, our batch norm does not need to
-                state[name] = torch.tensor(0)
-            elif own[name].dim() == value.dim() + 2:  # statistics of the output block, kept per depth
-                state[name] = own[name][repeat][..., architecture.choices[0]]
-            else:
-                state[name] = own[name][repeat]
-        return state
+        [depth] = architecture.choices
+        return {name: _of_member(own.get(name), value, repeat, depth) for name, value in wanted.items()}
 
     def nested_members(self, architecture: Architecture, belief: Distribution) -> tuple[DepthSupernet, Tensor]:
         """Depths 0 to the architecture's, with copies of their weights: deeper blocks are gone, their mass moved up."""
@@ -249,6 +244,24 @@ class DepthSupernet(Supernet):
             state[name] = own[name][..., : depth + 1] if own[name].shape != value.shape else own[name]
         small.load_state_dict(state)
         return small.eval(), prune(belief.probs()["depth"], depth)
+
+    @override
+    def stepwise(self, architecture: Architecture) -> nn.Module:
+        stem, blocks, last = self.extract(architecture).children()
+        own, heads = self.state_dict(), [copy.deepcopy(last) for _ in range(architecture.choices[0] + 1)]
+        for depth, head in enumerate(heads):  # which differ in their statistics alone
+            state = head.state_dict()
+            head.load_state_dict({n: _of_member(own.get(f"head.{n}"), value, 0, depth) for n, value in state.items()})
+        return nn.Sequential(stem, Stepwise(blocks.children(), heads))
+
+
+def _of_member(own: Tensor | None, like: Tensor, repeat: int, depth: int) -> Tensor:
+    """What the network of a depth has of one of the supernet's tensors, shaped as `like`."""
+    if own is None:  # torch.nn counts batches, our batch norm does not need to
+        return torch.tensor(0)
+    if own.dim() == like.dim() + 2:  # statistics of the output block, kept per depth
+        return own[repeat][..., depth]
+    return own[repeat]
 
 
 def prune(probs: Tensor, depth: int) -> Tensor:

@@ -142,7 +142,7 @@ class ChoiceSupernet(Supernet):
         self.buffers_of_options = ChosenBuffers(self.network, runner.points, self.relaxation.simplices, repeats)
         points = (point.name for point in runner.points.values() if isinstance(point, DropPath))
         self.drop_paths = tuple(dict.fromkeys(points))
-        self.register_load_state_dict_pre_hook(_name_shared)
+        self.register_load_state_dict_pre_hook(name_shared)
 
     @override
     def forward(self, x: Any, view: View) -> Tensor:
@@ -217,7 +217,7 @@ class ChoiceSupernet(Supernet):
         return {f"{norm}num_batches_tracked": torch.tensor(0) for norm in norms} | state
 
 
-def _name_shared(supernet: nn.Module, state: dict[str, Tensor], *_: object) -> None:
+def name_shared(supernet: nn.Module, state: dict[str, Tensor], *_: object) -> None:
     """Before loading: a checkpoint names what stands in two places once, and loading asks for every name."""
     names: dict[Tensor, list[str]] = {}
     for name, value in supernet.state_dict(keep_vars=True).items():

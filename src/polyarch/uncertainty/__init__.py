@@ -24,6 +24,7 @@ from polyarch.uncertainty.conformal import (
 )
 from polyarch.uncertainty.coverage import RiskCoverage, examples_for_risk, risk_coverage, threshold_for_risk
 from polyarch.uncertainty.detection import auroc, detection, fpr95
+from polyarch.uncertainty.early_exit import EarlyExit, ExitCurve, Exits, exit_curve
 from polyarch.uncertainty.ensemble import Ensemble
 from polyarch.uncertainty.gaussians import Gaussians
 from polyarch.uncertainty.members import Members, members_of
@@ -31,7 +32,10 @@ from polyarch.uncertainty.predictive import Predictive
 from polyarch.uncertainty.temperature import fit_temperature
 
 __all__ = [
+    "EarlyExit",
     "Ensemble",
+    "ExitCurve",
+    "Exits",
     "Gaussians",
     "Members",
     "Predictive",
@@ -48,6 +52,7 @@ __all__ = [
     "ece_all_classes",
     "examples_for_coverage",
     "examples_for_risk",
+    "exit_curve",
     "fit_temperature",
     "fpr95",
     "image_range",
