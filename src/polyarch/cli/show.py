@@ -55,6 +55,7 @@ def _draw(path: Path, runs: list[Run]) -> None:
 
 def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
     """Prints the result of one run, or of every repeat with their mean and spread and which of them is the best."""
+    from polyarch.ranking import read_trust
     from polyarch.runs.run import Run
 
     found = [run.result for run in runs]
@@ -63,9 +64,10 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
         several = {"run": str(folder), "runs": found, "best": best}
         print(json.dumps(several | {"summary": summary(found)} if len(found) > 1 else found[0]))
         return
+    trusts = [read_trust(run.folder) for run in runs]
     metrics = found[0]["metrics"]
     by = "on validation data" if "select" in metrics else "by the training objective"
-    for result in found:
+    for result, trust in zip(found, trusts, strict=True):
         mark = f", the best of {len(found)} {by}" if result["seed"] == best else ""
         print(
             f"{result['architecture']} of space {result['space']} for {result['data']} by {result['method']}, "
@@ -73,6 +75,8 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
         )
         if "truth" in result:
             print(f"  {_truth(result['truth'])}")
+        if trust:
+            print(f"  trust, {trust.headline()}")
     rows = {label: [r["metrics"][key] for r in found] for key, label in ROWS if key in metrics}
     if "test_unpruned" in metrics:
         rows = {"mixture, pruned" if label == "mixture" else label: figures for label, figures in rows.items()}
