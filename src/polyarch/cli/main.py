@@ -22,6 +22,7 @@ from polyarch.cli.search import search
 from polyarch.cli.select import select
 from polyarch.cli.show import show
 from polyarch.cli.train import train
+from polyarch.cli.trust import trust
 from polyarch.errors import PolyarchError, is_lack_of_memory
 
 app = typer.Typer(
@@ -32,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("list")(list_all)
-for verb in (doctor, cost, search, show, rank, select, train, evaluate, predict, report):
+for verb in (doctor, cost, search, show, trust, rank, select, train, evaluate, predict, report):
     app.command()(verb)
 app.add_typer(table.app)
 

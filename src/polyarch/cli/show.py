@@ -59,6 +59,7 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
     """Prints the result of one run, or of every repeat with their mean and spread and which of them is the best."""
     from dataclasses import asdict
 
+    from polyarch.ranking import read_trust
     from polyarch.runs.agreement import agreement_of
     from polyarch.runs.run import Run
 
@@ -70,9 +71,10 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
         several |= {"agreement": asdict(agreement)} if agreement else {}
         print(json.dumps(several | {"summary": summary(found)} if len(found) > 1 else found[0]))
         return
+    trusts = [read_trust(run.folder) for run in runs]
     metrics = found[0]["metrics"]
     by = "on validation data" if "select" in metrics else "by the training objective"
-    for result in found:
+    for result, trust in zip(found, trusts, strict=True):
         mark = f", the best of {len(found)} {by}" if result["seed"] == best else ""
         print(
             f"{result['architecture']} of space {result['space']} for {result['data']} by {result['method']}, "
@@ -80,6 +82,8 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
         )
         if "truth" in result:
             print(f"  {_truth(result['truth'])}")
+        if trust:
+            print(f"  trust, {trust.headline()}")
     print(f"\nbelief: {_belief(found)}")
     if agreement:
         print(f"seeds: {agreement.sentence(runs[0].space.nested)}")

@@ -9,7 +9,7 @@ from typing import Any
 from polyarch.data.task import Task
 from polyarch.errors import PolyarchError
 from polyarch.files import write_whole
-from polyarch.report import formatting, prediction_sections, search_section, sections, summary
+from polyarch.report import formatting, prediction_sections, search_section, sections, summary, trust_section
 from polyarch.report.report_data import ReportData
 from polyarch.report.templates import render
 from polyarch.runs.run import Run
@@ -21,6 +21,7 @@ SECTIONS = {
     "seeds": ("Seeds", summary.seeds),
     "architecture": ("Architecture", sections.architecture),
     "belief": ("Belief", sections.belief),
+    "trust": ("Trust", trust_section.trust),
     "belief_over_time": ("Belief over time", sections.belief_over_time),
     "search": ("Search", search_section.search_progress),
     "curves": ("Training", sections.curves),

@@ -17,6 +17,7 @@ from polyarch.core import Meaning
 from polyarch.data.task import Classification, Split, Task
 from polyarch.errors import PolyarchError
 from polyarch.plotting import Array
+from polyarch.ranking import Trust, read_trust
 from polyarch.report import beliefs, formatting
 from polyarch.report.formatting import Metric
 from polyarch.report.networks import Networks, has_mixture
@@ -83,6 +84,11 @@ class ReportData:
     def several(self) -> bool:
         """Whether there is a spread over seeds."""
         return len(self.runs) > 1
+
+    @cached_property
+    def trust(self) -> Trust | None:
+        """What `polyarch trust` found, if it was asked; it is about one run."""
+        return None if self.several else read_trust(self.run.folder)
 
     @cached_property
     def is_point(self) -> bool:

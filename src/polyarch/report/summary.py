@@ -20,7 +20,14 @@ LONGEST = 60
 
 def finding(report: ReportData) -> list[str]:
     """What was found, one sentence each."""
-    sentences = (_selected(report), collapse(report), _saved(report), _scores(report), _compared(report))
+    sentences = (
+        _selected(report),
+        collapse(report),
+        _saved(report),
+        _scores(report),
+        _compared(report),
+        _trusted(report),
+    )
     return [sentence for sentence in sentences if sentence]
 
 
@@ -109,6 +116,11 @@ def _compared(report: ReportData) -> str:
         f"Of {len(means)} fixed {report.members} trained alone, {best} does best on {formatting.SPLITS[report.split]} "
         f"data (log-likelihood {formatting.number(means[best])}); the mixture reaches {formatting.number(mine)}."
     )
+
+
+def _trusted(report: ReportData) -> str:
+    """Whether belief orders architectures, where networks were trained or looked up to find out."""
+    return report.trust.sentences()[0] if report.trust else ""
 
 
 def tiles(report: ReportData) -> list[tuple[str, str, str]]:
