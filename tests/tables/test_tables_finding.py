@@ -56,7 +56,5 @@ def test_what_is_not_found(folders, monkeypatch):
         with pytest.raises(PolyarchError, match=re.escape(message)):
             find_table(name)
     monkeypatch.delenv("POLYARCH_TABLES")
-    with pytest.raises(
-        PolyarchError, match=r"table 'first'; .*or set POLYARCH_TABLES to the folder that holds f"
-    ):
+    with pytest.raises(PolyarchError, match=r"table 'first'; .*or set POLYARCH_TABLES to the folder that holds f"):
         find_table("first.npz")

@@ -42,7 +42,7 @@ def find_table(name: str | os.PathLike[str]) -> Path:
 
 
 def known_tables() -> dict[str, Path]:
-    """The files in the folders of tables, by name; where two folders have the same, the first one's; our own is last."""
+    """The files in the folders of tables, by name; of two that have the same, the first folder's; our own is last."""
     found: dict[str, Path] = {}
     for folder in _folders():
         for path in sorted(folder.glob(f"*{ENDING}")):
