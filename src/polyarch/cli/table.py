@@ -22,7 +22,7 @@ app = typer.Typer(name="table", help="Ground truth of a benchmark: look it up, o
 
 TableName = Annotated[
     str,
-    typer.Option("--table", help="A .npz file, or the name of one in the folders of POLYARCH_TABLES."),
+    typer.Option("--table", help="A .npz file, or the name of one: see `polyarch table info`."),
 ]
 ColumnName = Annotated[str, typer.Option("--column", help="Which numbers; see `polyarch table info`.")]
 SpaceName = Annotated[
@@ -38,7 +38,7 @@ def _names(about: str) -> Any:
 def info(
     table: Annotated[
         str | None,
-        typer.Option("--table", help="A .npz file, or a name; without it, the tables in POLYARCH_TABLES."),
+        typer.Option("--table", help="A .npz file, or a name; without it, those in POLYARCH_TABLES and the library's."),
     ] = None,
     space: SpaceName = None,
     settings: Set = [],  # noqa: B006
@@ -158,8 +158,6 @@ def _list(as_json: bool) -> None:
     if as_json:
         print(json.dumps({"tables": known}))
         return
-    if not known:
-        print("no tables: set POLYARCH_TABLES to the folders that hold .npz files, or give --table FILE")
     for name, path in known.items():
         print(f"{name:<24} {path}")
 

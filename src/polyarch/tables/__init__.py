@@ -1,5 +1,6 @@
 """Ground truth of a benchmark, read from one small file."""
 
+from polyarch.tables.belief import good_architectures, log_mass_on_good, regret
 from polyarch.tables.columns import Column
 from polyarch.tables.converting import convert
 from polyarch.tables.finding import find_table, known_tables, open_table
@@ -15,6 +16,9 @@ __all__ = [
     "default_table",
     "find_table",
     "find_truth",
+    "good_architectures",
     "known_tables",
+    "log_mass_on_good",
     "open_table",
+    "regret",
 ]

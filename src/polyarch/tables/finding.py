@@ -1,4 +1,4 @@
-"""Where tables are: at a path, or by name in the folders of `POLYARCH_TABLES`."""
+"""Where tables are: at a path, or by name in the folders of `POLYARCH_TABLES` and in the library itself."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from polyarch.tables.table import NAMES, Table
 
 VARIABLE = "POLYARCH_TABLES"
 ENDING = ".npz"
+OWN = Path(__file__).parent
+"""The folder of the tables that come with the library."""
 
 
 def open_table(name: str | os.PathLike[str]) -> Table:
@@ -34,17 +36,13 @@ def find_table(name: str | os.PathLike[str]) -> Path:
     bare = path.name.removesuffix(ENDING)
     if bare in known:
         return known[bare]
-    if known:
-        raise PolyarchError(f"{unknown('table', bare, known)} (of {VARIABLE}); or give the path of a {ENDING} file")
-    why = f"{VARIABLE} ({os.environ[VARIABLE]}) holds no {ENDING} file" if _folders() else f"{VARIABLE} is not set"
     raise PolyarchError(
-        f"no table {os.fspath(name)!r}: there is no such file here, and {why}; set it to the folder that holds "
-        f"{bare}{ENDING}, or give a path"
+        f"{unknown('table', bare, known)}; or set {VARIABLE} to the folder that holds {bare}{ENDING}, or give a path"
     )
 
 
 def known_tables() -> dict[str, Path]:
-    """The files in the folders of tables, by name; where two folders have the same name, the first folder's."""
+    """The files in the folders of tables, by name; of two that have the same, the first folder's; our own is last."""
     found: dict[str, Path] = {}
     for folder in _folders():
         for path in sorted(folder.glob(f"*{ENDING}")):
@@ -53,4 +51,4 @@ def known_tables() -> dict[str, Path]:
 
 
 def _folders() -> list[Path]:
-    return [Path(part).expanduser() for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
+    return [*(Path(part).expanduser() for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part), OWN]

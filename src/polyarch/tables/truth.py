@@ -9,7 +9,6 @@ import os
 import statistics
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -23,10 +22,9 @@ from polyarch.spaces.base import Space
 from polyarch.spaces.nasbench201 import NasBench201
 from polyarch.streams import Streams
 from polyarch.tables.columns import Better, Column, abridged
-from polyarch.tables.finding import find_table, open_table
+from polyarch.tables.finding import OWN, find_table, open_table
 from polyarch.tables.table import Table
 
-OWN = Path(__file__).parent / "nasbench201-fashion14.npz"
 ENUMERATED = 20_000
 """Random architectures of a space of at most so many are all of them; a key can be dear (a module hash is)."""
 DRAWN = 1000
@@ -161,7 +159,7 @@ def default_table(space: Space) -> Table | None:
     It has cells of NAS-Bench-201 at C = 8 and N = 1, trained on Fashion-MNIST at 14 x 14 (reproduce/own_truth.py).
     """
     fits = isinstance(space, NasBench201) and (space.channels, space.cells) == (8, 1)
-    return open_table(OWN) if fits else None
+    return open_table(OWN / "nasbench201-fashion14.npz") if fits else None
 
 
 def _usual_column(table: Table, splits: Sequence[str]) -> str:
