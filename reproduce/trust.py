@@ -8,7 +8,7 @@ All cells of NAS-Bench-201 are known, so a belief can be made that knows as much
 standardised truth + (1 - |a|) * noise, scaled to a deviation of 1 nat (broad) or 4 (peaked). `a` is such that Kendall's
 tau of belief and truth is 0, 0.25, 0.5 or 0.75 among cells of which half are drawn from belief and half uniformly. Then
 cells are drawn as `polyarch trust` draws them, and judged as it judges them. The intervals were chosen by CIFAR-10 and
-CIFAR-100; the library's own table of Fashion-MNIST, which has 768 cells, was looked at afterwards.
+CIFAR-100; the library's own table of Fashion-MNIST, which has 768 cells, had no part in that.
 
 The table is found through POLYARCH_TABLES; or give a path. Rows go to docs/results/trust/.
 """

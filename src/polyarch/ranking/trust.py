@@ -136,7 +136,9 @@ class Trust:
 
     def _selected(self) -> str:
         found = self.selected_wins
-        tells = f"probability {shown(found.estimate)}, ahead of the median one by {shown(self.selected_ahead, 3)}"
+        tells = (
+            f"probability {shown(found.estimate)}, ahead of the median one by {shown(self.selected_ahead, 3)} in worth"
+        )
         if not found.settled:
             return f"It is open whether the selected network beats a random one: {tells}{self._lacking(found)}."
         beats = "beats" if found.verdict == "yes" else "loses against"
