@@ -25,6 +25,7 @@ SECTIONS = {
     "search": ("Search", search_section.search_progress),
     "curves": ("Training", sections.curves),
     "calibration": ("Calibration", prediction_sections.calibration),
+    "intervals": ("Intervals", prediction_sections.intervals),
     "uncertainty": ("Uncertainty", prediction_sections.uncertainty),
     "maps": ("Functions", prediction_sections.maps),
     "gallery": ("Hard cases", prediction_sections.gallery),
