@@ -15,7 +15,7 @@ import polyarch as pa
 from polyarch.data.task import Split
 from polyarch.errors import PolyarchError
 from polyarch.files import write_json
-from polyarch.report import commands, write_report, write_summary_report
+from polyarch.report import commands, formatting, write_report, write_summary_report
 from polyarch.runs.run import Run
 from polyarch.testing.toy import EnumeratedElbo, Lines, toy_task
 
@@ -212,10 +212,13 @@ def test_no_data_to_evaluate_on(page):
     assert "training accuracy" in text
 
 
-def test_numbers_to_predict(page):
+def test_numbers_to_predict(page, regression):
     text = read(page("regression"))
     assert "RMSE" in text
     assert not {"calibration", "uncertainty"} & set(sections(text))
+    assert "intervals" in sections(text)
+    found = regression.run.result["metrics"]["test_ensemble"]
+    assert f"{formatting.percent(found['coverage_90'])}, {formatting.number(found['width_90'])}" in text
     assert "accuracy" not in text
     assert "maps" in sections(text)
     # The data was in memory: no command can find it, so the page says it in Python.

@@ -44,7 +44,11 @@ CLASSIFICATION = (
     Metric("ece_all_classes", "ECE, all classes", "as in the released code of Antorán et al. 2020, 10 bins", False),
 )
 AURC = Metric("aurc", "AURC", "area under risk against coverage", False, digits=4)
-REGRESSION = (Metric("rmse", "RMSE", "root of the mean squared error", False), LOG_LIKELIHOOD)
+REGRESSION = (
+    Metric("rmse", "RMSE", "root of the mean squared error", False),
+    LOG_LIKELIHOOD,
+    Metric("crps", "CRPS", "continuous ranked probability score", False),
+)
 
 
 def mean(values: Sequence[float]) -> float:

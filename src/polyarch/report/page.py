@@ -26,6 +26,7 @@ SECTIONS = {
     "search": ("Search", search_section.search_progress),
     "curves": ("Training", sections.curves),
     "calibration": ("Calibration", prediction_sections.calibration),
+    "intervals": ("Intervals", prediction_sections.intervals),
     "uncertainty": ("Uncertainty", prediction_sections.uncertainty),
     "early_exit": ("Early exit", prediction_sections.early_exit),
     "maps": ("Functions", prediction_sections.maps),

@@ -22,8 +22,9 @@ from polyarch.report import formatting, uncertainty_figures
 from polyarch.report import prediction_figures as figures
 from polyarch.report.networks import Networks, predictive_of_all
 from polyarch.report.report_data import MIXTURE, UNPRUNED, ReportData
+from polyarch.runs import results
 from polyarch.runs.results import largest
-from polyarch.uncertainty.calibration import reliability
+from polyarch.uncertainty.calibration import COVERAGES, reliability
 from polyarch.uncertainty.coverage import errors_last, risk_coverage_of
 from polyarch.uncertainty.early_exit import exit_curve_of
 from polyarch.uncertainty.predictive import Predictive
@@ -56,6 +57,28 @@ def calibration(report: ReportData) -> dict[str, Any] | None:
         diagrams.append((title, f"ECE {metric.show(errors)}" if errors else "", diagram))
     counted = f"{formatting.SPLITS[report.split]} examples" + (", all seeds" if report.several else "")
     return {"svg": figures.reliability(diagrams, counted)}
+
+
+def intervals(report: ReportData) -> dict[str, Any] | None:
+    """How many numbers lie within intervals that should hold a share of them; of several seeds, pooled."""
+    if report.classifies or not report.split:
+        return None
+    said = [results.Networks.of(run, run.architecture).predict(report.examples.x) for run in report.runs]
+    kinds = {"network" if report.is_point else "selected network": ("selected", "", GREEN)}
+    if report.has_mixture:
+        kinds["mixture"] = ("ensemble", MIXTURE, BLUE)
+    lines, rows = [], []
+    for title, (name, kind, colour) in kinds.items():
+        lines.append((title, colour, torch.cat([found[name].centrality(report.examples.y.double()) for found in said])))
+        rows.append((title, [_held(report, kind, round(100 * coverage)) for coverage in COVERAGES]))
+    svg = uncertainty_figures.intervals(lines)
+    return {"svg": svg, "coverages": [formatting.about_percent(c) for c in COVERAGES], "rows": rows}
+
+
+def _held(report: ReportData, kind: str, percent: int) -> str:
+    """The share of targets within intervals that should hold so many percent, and their width; means over seeds."""
+    held, width = (report.values(report.runs, kind, f"{own}_{percent}") for own in ("coverage", "width"))
+    return f"{formatting.percent(formatting.mean(held))}, {formatting.number(formatting.mean(width))}"
 
 
 def uncertainty(report: ReportData) -> dict[str, Any] | None:

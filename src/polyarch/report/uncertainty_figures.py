@@ -102,6 +102,29 @@ def information(kinds: Sequence[Kind]) -> Markup:
         return to_svg(figure, "information")
 
 
+def intervals(lines: Sequence[tuple[str, str, Tensor]]) -> Markup:
+    """The share of targets within central intervals against what these should hold, for a page.
+
+    Args:
+        lines: of each predictor its name, its colour and the `Gaussians.centrality` [n] of targets.
+    """
+    with style():
+        figure, axes = _wide()
+        grid(axes)
+        axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (1, 1.8)))
+        for width, (name, colour, centrality) in zip((2.6, 1.3), lines, strict=False):
+            nominal = np.r_[0, np.sort(centrality.numpy()), 1]
+            held = np.r_[0, np.arange(1, len(centrality) + 1) / len(centrality), 1]
+            points = thinned(len(nominal))
+            axes.plot(nominal[points], held[points], color=colour, linewidth=width, label=name)
+        axes.set_ylim(0, 1)
+        axes.yaxis.set_major_formatter(_percent)
+        _shares(axes, 0, ticks=5)
+        axes.set_xlabel("share that an interval should hold")
+        _legend(axes, "share of targets that it holds", len(lines), len(lines))
+        return to_svg(figure, "intervals")
+
+
 def exits(curves: Sequence[ExitCurve], least: int) -> Markup:
     """Accuracy against mean depth, for a page: a line per run, and dots where all inputs leave at one depth.
 
