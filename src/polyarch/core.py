@@ -359,13 +359,6 @@ class Method(ABC):
         """
         return Info({})
 
-    def keeps(self, epoch: int) -> bool:
-        """Whether what an epoch (from 0) ends with may be kept, and counts for early stopping; by default always.
-
-        Not, say, while belief has not begun to move: such a state may be the best of a search that has only begun.
-        """
-        return True
-
     @abstractmethod
     def distribution(self, space: Space, belief: Mapping[str, Tensor]) -> Distribution:
         """What `State.belief` stands for, with its leading axis of repeats; a run asks this of what it kept."""

@@ -104,7 +104,7 @@ def test_which_split_decides(task):
 
 
 def test_examples_are_counted(task):
-    loop = loop_of(task, VariationalDepth(epochs=3, batch_size=20))
+    loop = loop_of(task, VariationalDepth(epochs=3, batch_size=20, update="sgd"))
     loop.epoch()
     assert loop.progress.forward == loop.progress.backward == 40
     loop = loop_of(task, VariationalDepth(epochs=3, batch_size=20, update="em"))

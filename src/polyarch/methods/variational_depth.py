@@ -30,6 +30,8 @@ from polyarch.spaces.views import All
 from polyarch.streams import Streams
 from polyarch.training.optimisers import Sgd, momentum_buffers, sgd
 
+WEIGHTING = "weighting"
+"""In a state, logits of what the weights of depths are trained by, where that is not belief itself."""
 FISHER_LENGTH = 100.0
 """How far natural steps may lead in a search, in the length that a step of KL epsilon has: sqrt(2 epsilon). From one
 end of the simplex to the other it is at most pi; there is room for the way that belief follows the weights."""
@@ -45,8 +47,8 @@ class BeliefSteps:
     evidence: Literal["auto", "search", "train"] = "auto"
     """Whose likelihood `natural` and `em` go by: that of the held-out data of `search`, or of training data, which the
     weights were fitted to, so that it favours depth; `auto` is held-out data where there is some."""
-    warmup: Share = 0.04
-    """Share of the epochs in which `natural` leaves belief at its start, while all depths are trained."""
+    warmup: Share = 0.25
+    """Share of the epochs in which `natural` trains the weights of all depths alike."""
     limit: NonNegative = 0.0
     """Largest KL(new, old) of a natural step; 0: what fits the number of epochs (`FISHER_LENGTH`)."""
 
@@ -64,9 +66,10 @@ class VariationalDepth(Method):
     )
 
     update: Literal["natural", "sgd", "em"] = "natural"
-    """How belief moves: after every epoch, at the price of a pass over the data that it goes by, by a natural-gradient
-    step of limited length (`natural`) or to the exact posterior (`em`, Eq. 5); or at every step by the same SGD as the
-    weights (`sgd`, the paper)."""
+    """How belief moves. With `sgd`, the paper's, at every step by the same SGD as the weights. Else it is the exact
+    posterior (Eq. 5) after every epoch, at the price of a pass over the data that it goes by; and what the weights of
+    depths are trained by follows it: at once (`em`), or by natural-gradient steps of limited length (`natural`), so
+    that no depth is given up before it was trained."""
     weights: Sgd = Sgd(lr=0.1, momentum=0.5)
     """How weights are trained (appendix B; for images, to a tenth of the rate after 30 epochs)."""
     arch: BeliefSteps = BeliefSteps()
@@ -105,6 +108,8 @@ class VariationalDepth(Method):
         logits = torch.zeros(problem.repeats, options, device=problem.device, requires_grad=True)
         state = State.of(problem.supernet, {"logits": logits})
         state.optimiser = momentum_buffers(weights=state.weights, belief=state.belief)
+        if self.update != "sgd":
+            state.optimiser[WEIGHTING] = torch.zeros_like(logits)
         return state
 
     @override
@@ -118,8 +123,7 @@ class VariationalDepth(Method):
         [batch] = feed.batches["train"]
         problem.supernet.train()
         fit = distributed.mean(depth_log_likelihood(problem, batch.x, batch.y))  # [repeats, depths]
-        belief = self.distribution(problem.space, state.belief)
-        bound = elbo(fit * problem.train_size, belief, problem.prior)
+        bound = elbo(fit * problem.train_size, self._weighting(problem, state), problem.prior)
         weights, logits = list(state.weights.values()), list(state.belief.values())
         found = gradients(-bound / problem.train_size, [*weights, *(logits if self.update == "sgd" else [])])
         self.weights.step(state, found[: len(weights)], feed.schedule["weights.lr"])
@@ -132,20 +136,23 @@ class VariationalDepth(Method):
     @override
     def end_epoch(self, problem: Problem, state: State, epoch: int, evaluated: bool) -> Info:
         """The E-step (Eq. 5), or a part of the way there, where belief is not moved by SGD."""
-        if self.update == "sgd" or not self.keeps(epoch):
+        waits = self.update == "natural" and epoch < self._warmup
+        if self.update == "sgd" or (waits and not evaluated):
             return Info({})
-        totals = total_log_likelihood(problem, self._evidence(problem))
-        belief = self.distribution(problem.space, state.belief)
-        exact = posterior(totals, problem.prior)
+        exact = posterior(total_log_likelihood(problem, self._evidence(problem)), problem.prior)
         with torch.no_grad():
-            moved = exact if self.update == "em" else natural_step(belief, exact, self._limit)
-            state.belief["logits"].copy_(moved.logits.squeeze(-2))
+            state.belief["logits"].copy_(exact.logits.squeeze(-2))
+            if self.update == "em":
+                state.optimiser[WEIGHTING].copy_(state.belief["logits"])
+            elif not waits:
+                moved = natural_step(self._weighting(problem, state), exact, self._limit)
+                state.optimiser[WEIGHTING].copy_(moved.logits.squeeze(-2))
         return Info({}, forward=len(problem.data[self._evidence(problem)]))
 
-    @override
-    def keeps(self, epoch: int) -> bool:
-        """Not before belief moves: with all depths in the mixture, the bound may be at its best before."""
-        return self.update != "natural" or epoch >= self._warmup
+    def _weighting(self, problem: Problem, state: State) -> Categorical:
+        """The q of the bound that weights climb: belief itself, or what follows it."""
+        logits = state.belief["logits"] if self.update == "sgd" else state.optimiser[WEIGHTING]
+        return self.distribution(problem.space, {"logits": logits})
 
     def _evidence(self, problem: Problem) -> str:
         """The split whose likelihood belief goes by; SGD has that of the batches that the weights see."""
@@ -156,7 +163,7 @@ class VariationalDepth(Method):
 
     @property
     def _warmup(self) -> int:
-        """Epochs at whose end belief does not move; after the last one it does."""
+        """Epochs at whose end no natural step is made."""
         return min(math.ceil(self.arch.warmup * self.epochs), self.epochs - 1)
 
     @property

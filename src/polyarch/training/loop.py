@@ -277,9 +277,8 @@ class Loop:
         running = [stopped == 0 for stopped in progress.stopped_epoch]
         if not all(math.isfinite(v) for v, runs in zip(objective, running, strict=True) if runs):
             raise Diverged(progress.epoch)
-        counts = self.method.keeps(progress.epoch - 1)
         better = [
-            counts and runs and (v > best or self.split is None)
+            runs and (v > best or self.split is None)
             for v, best, runs in zip(objective, progress.best, running, strict=True)
         ]
         self._keep(better)
@@ -288,7 +287,7 @@ class Loop:
         for k, is_better in enumerate(better):
             if is_better:
                 progress.best[k], progress.best_epoch[k] = objective[k], progress.epoch
-            elif counts and running[k] and progress.epoch - progress.best_epoch[k] >= self.method.stopping.patience:
+            elif running[k] and progress.epoch - progress.best_epoch[k] >= self.method.stopping.patience:
                 progress.stopped_epoch[k] = progress.epoch
         return {
             "stage": progress.stage,
