@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyarch.cli.metrics import mean_and_spread, print_metrics
+from polyarch.cli.metrics import print_metrics
 from polyarch.cli.options import Json, RunFolder
 
 if TYPE_CHECKING:
@@ -104,29 +104,32 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
 
 
 def _belief(found: list[dict[str, Any]]) -> str:
-    """What it means, and how far it moved."""
+    """What it rules out, how far it moved and lags, and what it means: a line each."""
     beliefs = [result["distribution"] for result in found]
     moved = [belief["kl"] for belief in beliefs if "kl" in belief]
-    how_far = f" KL(belief || prior), what the search moved: {mean_and_spread(moved)} nats." if moved else ""
-    return f"{beliefs[0]['meaning']}{how_far}{_evidence(found)}"
-
-
-def _evidence(found: list[dict[str, Any]]) -> str:
-    """Of a nested decision, what belief rules out, and how far it lags behind the posterior of the kept weights."""
     known = [result["evidence"] for result in found if "evidence" in result]
-    if not known:
-        return ""
-    names = {"train": "training", "select": "validation"}
-    lags = [
-        f"{mean_and_spread([max(own['lag'][split], 0.0) for own in known])} by {name} data"
-        for split, name in names.items()
-        if split in known[0]["lag"]
-    ]
-    out, mass = (mean_and_spread([own[key] for own in known]) for key in ("ruled_out", "ruled_out_prior_mass"))
-    return (
-        f" It rules out {out} of {known[0]['options']} options, which had {mass} of the prior's mass. KL(belief || "
-        f"exact posterior of the kept weights): {', '.join(lags)}."
-    )
+    lines = []
+    if known:
+        out = _short([own["ruled_out"] for own in known])
+        mass = _short([100 * own["ruled_out_prior_mass"] for own in known])
+        lines.append(f"it rules out {out} of {known[0]['options']} options, which had {mass} % of the prior")
+    if moved:
+        lines.append(f"the search moved it by {_short(moved)} nats, KL(belief || prior)")
+    if known:
+        names = {"select": "validation", "train": "training"}
+        lags = (
+            f"{_short([max(round(own['lag'][split], 2), 0.0) for own in known])} nats by {name} data"
+            for split, name in names.items()
+            if split in known[0]["lag"]
+        )
+        lines.append(f"from the exact posterior of these weights it is {', '.join(lags)} away")
+    return "\n  ".join([beliefs[0]["meaning"], *lines])
+
+
+def _short(values: list[float]) -> str:
+    """A number in three digits, or for several its mean ± standard deviation."""
+    mean = f"{statistics.fmean(values):.3g}"
+    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.2g}"
 
 
 def _truth(truth: dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ def finding(report: ReportData) -> list[str]:
     """What was found, one sentence each."""
     sentences = (
         _selected(report),
+        _ruled_out(report),
         collapse(report),
         _saved(report),
         _scores(report),
@@ -47,6 +48,15 @@ def _selected(report: ReportData) -> str:
     if not report.is_pruned:
         return f"The search keeps the largest {name}, {options[-1]}: a larger one may explain the data better."
     return f"{name[0].upper()}{name[1:]} {options[choices[0]]} of {options[-1]} {verdict}."
+
+
+def _ruled_out(report: ReportData) -> str:
+    """How many options of a nested decision belief leaves."""
+    known = [result["evidence"] for result in report.results if "evidence" in result]
+    if not known or report.rules_nothing_out:
+        return ""
+    out = formatting.number(formatting.mean([own["ruled_out"] for own in known]), 0)
+    return f"Belief rules out {out} of {known[0]['options']} {report.members}."
 
 
 def _selected_of_many(report: ReportData) -> str:
@@ -204,7 +214,7 @@ def _rows(report: ReportData) -> list[tuple[str, str, Sequence[Run], str]]:
         rows.append((f"Mixture, all {report.members}", "", report.runs, UNPRUNED))
     temperatures = [found["temperature"] for found in report.results if found.get("temperature") is not None]
     if temperatures:
-        told = f"temperature {formatting.number(formatting.mean(temperatures), 2)}, as predict tells it"
+        told = f"temperature {formatting.number(formatting.mean(temperatures), 2)}"
         rows.append(("This network, tempered" if report.is_point else "Mixture, tempered", told, report.runs, TEMPERED))
     rows += [(g.name, f"{len(g.runs)} seeds" if len(g.runs) > 1 else "", g.runs, g.kind) for g in report.groups]
     return rows
