@@ -26,7 +26,8 @@ def test_a_nested_space_of_ones_own(own):
     out, found, _ = own
     assert found["selected"] == {"size": found["architecture"].removeprefix("size=")}
     assert set(found["metrics"]) == {
-        f"{split}{part}" for split in ("select", "test") for part in ("", "_ensemble", "_unpruned")
+        *(f"{split}{part}" for split in ("select", "test") for part in ("", "_ensemble", "_unpruned")),
+        "test_tempered",
     }
     assert set(found["cost"]) == {"selected", "largest"}
     assert found["cost"]["largest"]["parameters"] == 6
@@ -37,7 +38,7 @@ def test_a_nested_space_of_ones_own(own):
         assert row in printed
     assert "parameters kept" in printed
     evaluated = cli("evaluate", out, "--json").json
-    assert set(evaluated["metrics"]) == {"selected", "ensemble", "unpruned"}
+    assert set(evaluated["metrics"]) == {"selected", "ensemble", "tempered", "unpruned"}
 
 
 def test_its_baselines_are_single_options(own):

@@ -153,6 +153,7 @@ def test_show_evaluate_and_predict_in_another_process(home, searched):
 
     rows = list(csv.DictReader(predicted.splitlines()))
     said = pa.open_run("run").ensemble()(test.x)
+    said = said.tempered(pa.open_run("run").temperature)
     probs = torch.tensor([[float(row[f"p({k})"]) for k in range(3)] for row in rows])
     assert torch.allclose(probs, said.log_probs.exp(), atol=1e-5)
     assert np.allclose([float(row["mutual_information"]) for row in rows], said.mutual_information, atol=1e-5)
@@ -243,7 +244,7 @@ def test_depths_that_cannot_be(home, space, settings, says):
         ("my_model:gives_nothing", "my_model:gives_nothing gives NoneType, not an nn.Module; return the module"),
         ("my_model:disagreeing", "Choice 'width': its options answer two inputs in different shapes (narrow (2, 2)"),
         ("my_model:for_images", "Sequential does not run on inputs of shape (4,)"),
-        ("torch.nn:Identity", "Identity answers two inputs with (2, 4); this data needs (2, 3)"),
+        ("torch.nn:Identity", "Identity has no open choice; put a polyarch.Choice in it, or end in a polyarch.Depth"),
     ],
 )
 def test_spaces_that_cannot_be(home, space, says):

@@ -75,6 +75,7 @@ def test_evaluate(tmp_path, finished):
         "selected": expected["test"],
         "ensemble": expected["test_ensemble"],
         "unpruned": expected["test_unpruned"],
+        "tempered": expected["test_tempered"],
     }
     assert cli("evaluate", finished, "--select", "expectation", "--json").json["architecture"].startswith("depth=")
     # Other data: a file is judged whole, or by the test set in it; the run's own data by its test split.
@@ -91,16 +92,17 @@ def test_predict_equals_python(tmp_path, finished):
     x = torch.randn(5, 2, generator=torch.Generator().manual_seed(0))
     np.savez(tmp_path / "x.npz", x=x.numpy())
     (tmp_path / "x.csv").write_text("a,b\n" + "\n".join(",".join(map(str, row)) for row in x.tolist()))
-    said = pa.open_run(finished).ensemble()(x)
+    run = pa.open_run(finished)
+    said = run.ensemble().precisely(x).tempered(run.temperature)
     for name in ("x.npz", "x.csv"):
         rows = cli("predict", finished, "--inputs", tmp_path / name, "--json").json["predictions"]
         probs = torch.tensor([list(row["probabilities"].values()) for row in rows])
-        assert torch.equal(probs, said.log_probs.exp())
+        assert torch.allclose(probs, said.log_probs.float().exp(), atol=1e-6)
         assert torch.allclose(probs.sum(-1), torch.ones(5))
-        assert [row["entropy"] for row in rows] == said.entropy.tolist()
+        assert [row["entropy"] for row in rows] == pytest.approx(said.entropy.tolist(), rel=1e-6)
         assert [row["class"] for row in rows] == [str(k) for k in probs.argmax(-1).tolist()]
     lines = list(csv.DictReader(io.StringIO(cli("predict", finished, "--inputs", tmp_path / "x.csv").out)))
-    assert [float(line["p(1)"]) for line in lines] == probs[:, 1].tolist()
+    assert [float(line["p(1)"]) for line in lines] == [row["probabilities"]["1"] for row in rows]
 
 
 def test_an_image_folder_from_search_to_predict(tmp_path):
@@ -117,7 +119,9 @@ def test_an_image_folder_from_search_to_predict(tmp_path):
     assert list(rows[0]["probabilities"]) == ["cat", "dog"]
     _, x = pa.data.read_inputs(str(images), (1, 8, 8))
     probs = torch.tensor([list(row["probabilities"].values()) for row in rows])
-    assert torch.equal(probs, pa.open_run(out).ensemble()(x).log_probs.exp())
+    run = pa.open_run(out)
+    said = run.ensemble().precisely(x).tempered(run.temperature)
+    assert torch.allclose(probs, said.log_probs.float().exp(), atol=1e-6)
     assert torch.allclose(probs.sum(-1), torch.ones(24))
     assert cli("evaluate", out, "--data", images, "--json").json["metrics"]["selected"]["accuracy"] >= 0
 

@@ -167,7 +167,7 @@ def test_variational_depth(block, inputs):
     prior = Categorical(space.decisions, torch.tensor([DEPTH_PRIOR], dtype=torch.float64).log())
     assert exponential(space.decisions).probs()["depth"].tolist() == pytest.approx(DEPTH_PRIOR, rel=SINGLE)
     train = Split(values(900, 18, *inputs), torch.arange(18) % 3)
-    method = VariationalDepth()
+    method = VariationalDepth(update="sgd")
     problem, state = started(method, space, TaskShape(inputs, 3), {"train": train}, prior)
     before = copied(state)
     for step, (batch, loss) in enumerate(zip(batches(train, size), expected["losses"], strict=True), 1):

@@ -229,7 +229,11 @@ def test_numbers_to_predict(page, regression):
 
 def test_a_nested_space_of_ones_own_has_the_report_of_depth_in_its_own_words(tmp_path):
     space, task = Widths(), pa.data.load("spirals", points=100, test_points=60)
-    search = {"method": pa.methods.VariationalDepth(epochs=2), "select": "expectation", "compute": pa.Compute("cpu")}
+    search = {
+        "method": pa.methods.VariationalDepth(epochs=2, update="sgd"),
+        "select": "expectation",
+        "compute": pa.Compute("cpu"),
+    }
     run = pa.search(space, task, out=tmp_path / "run", **search)
     fixed = [
         pa.search(

@@ -26,7 +26,7 @@ def timed(tmp_path_factory):
         return {name: SECONDS[name] for name in models}
 
     space, task = pa.spaces.ResidualDepth(max_depth=3, width=8), pa.data.load("digits")
-    method, compute = pa.methods.VariationalDepth(epochs=1), pa.Compute("cpu")
+    method, compute = pa.methods.VariationalDepth(epochs=1, update="sgd"), pa.Compute("cpu")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(results, "forward_seconds", forward_seconds)
         run = pa.search(space, task, method, out=folder, select="expectation", compute=compute)
