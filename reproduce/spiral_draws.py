@@ -4,8 +4,8 @@
     python -m reproduce.spiral_draws --full                   # an hour and a half of one core, draw by draw
     python -m reproduce.spiral_draws --table                  # what was found, as Markdown
 
-Two spirals with Gaussian noise of 0.15, 200 points to train on as in Antorán et al. (2020, Fig. 2), networks of width 20
-and up to 50 blocks, their training recipe; every draw of the data has a seed of its own. A hundred more points are
+Two spirals with Gaussian noise of 0.15, 200 points to train on as in Antorán et al. (2020, Fig. 2), networks of width
+20 and up to 50 blocks, their training recipe; every draw of the data has a seed of its own. A hundred more points are
 never trained on: they choose among fixed depths, and are what natural steps go by where it says held-out. The state
 with the best objective on training data is kept. Test data is 1,800 points, and chooses nothing.
 """
@@ -31,6 +31,8 @@ from reproduce.showing import NOTHING, Part, Row, Section, about, as_table, keep
 FIRST_DRAW = 100
 """Draws 0 to 5 are those of the paper's figures here (docs/results/depth)."""
 FIXED = (3, 5, 10, 20, 50)
+BESIDE = 20
+"""The fixed depth that everything is compared with, draw by draw."""
 WAYS = {
     "sgd": {"update": "sgd"},
     "natural": {"update": "natural", "arch.evidence": "train"},
@@ -102,9 +104,9 @@ def predictors(part: Part) -> dict[str, list[Row]]:
 
 
 def table(part: Part) -> str:
-    """All predictors; beside each how much better than fixed depth 20 it is, draw by draw."""
+    """All predictors; beside each how much better than one fixed depth it is, draw by draw."""
     found = predictors(part)
-    beside = [row["log_likelihood"] for row in found["fixed depth 20"]]
+    beside = [row["log_likelihood"] for row in found[f"fixed depth {BESIDE}"]]
     lines = []
     for name, own in found.items():
         better = [row["log_likelihood"] - other for row, other in zip(own, beside, strict=True)]
@@ -120,7 +122,7 @@ def table(part: Part) -> str:
             ]
         )
     head = ["", "depth", "test log-likelihood", "its median", "probability of the truth", "error %"]
-    return as_table([*head, "over fixed depth 20, 95 % interval"], lines)
+    return as_table([*head, f"over fixed depth {BESIDE}, 95 % interval"], lines)
 
 
 def interval(differences: Sequence[float]) -> str:
