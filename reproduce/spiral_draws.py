@@ -1,7 +1,7 @@
 """Spirals drawn anew: which depth belief takes home, and what a fixed depth that was trained alone is worth beside it.
 
     python -m reproduce.spiral_draws --quick                  # minutes: two draws, a few hundred epochs
-    python -m reproduce.spiral_draws --full                   # an hour and a half of one core, draw by draw
+    python -m reproduce.spiral_draws --full                   # an hour of one core, draw by draw
     python -m reproduce.spiral_draws --table                  # what was found, as Markdown
 
 Two spirals with Gaussian noise of 0.15, 200 points to train on as in Antorán et al. (2020, Fig. 2), networks of width
@@ -154,7 +154,7 @@ SECTIONS = (
 
 def main() -> None:
     """Trains and writes rows; or prints what there is."""
-    parser = sized_parser(__doc__, "spiral-draws", "table", draws=(2, 20), epochs=(300, 8000))
+    parser = sized_parser(__doc__, "spiral-draws", "table", draws=(2, 20), epochs=(300, 2000))
     given = parser.parse_args()
     if given.table:
         print(page(given.out, SECTIONS), end="")

@@ -7,7 +7,7 @@
 A search has up to 20 blocks of its default width and its default rate. A trial trains one fixed depth of the same
 network by the same recipe (epochs, batch size, early stopping on validation data); its depth, width and rate are
 proposed by Optuna's TPE or at random, and the best by validation log-likelihood is taken. Compute is seconds of
-training on one thread. Tuning begins trials as long as it has used less than the search took, or 4 or 16 times that,
+training on one thread. Tuning begins trials as long as it has used less than the search took, or 4 times that,
 and what it has begun it ends: so it is given a little more than the search. Nothing is chosen on test data.
 """
 
@@ -33,7 +33,7 @@ Rows = Iterator[Row]
 DEPTH = 20
 RATES = (0.01, 0.5)
 """Between which a rate is tuned, on a logarithmic scale; searches have 0.1."""
-TIMES = (1, 4, 16)
+TIMES = (1, 4)
 """Compute of tuning, in searches."""
 
 

@@ -14,7 +14,8 @@ def test_the_run_and_its_baselines_have_the_labels(tmp_path):
     assert cli("search", *told, "--out", out).code == 0
     for folder in (out, out / "baselines" / "depth-1"):
         assert pa.open_run(folder).config.data["examples"]["train"] == 10
-        assert pa.open_run(folder).history()[0]["forward"] == 10  # one batch of all labelled examples
+        passed = pa.open_run(folder).history()[0]["forward"]
+    assert passed == 10 + 18  # one batch of all labelled examples; and validation data, by which belief goes
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "data.labels=10" in page
     assert "unlabelled examples" in page
