@@ -12,10 +12,10 @@ def test_the_run_and_its_baselines_have_the_labels(tmp_path):
     out = tmp_path / "run"
     told = (*SPIRALS, *SMALL, "--set", "epochs=2", "--set", "labels=10", "--baselines", "1")
     assert cli("search", *told, "--out", out).code == 0
-    for folder in (out, out / "baselines" / "depth-1"):
+    # One batch of all labelled examples; and, where belief is learnt, the validation data that it goes by.
+    for folder, forward in ((out, 10 + 18), (out / "baselines" / "depth-1", 10)):
         assert pa.open_run(folder).config.data["examples"]["train"] == 10
-        passed = pa.open_run(folder).history()[0]["forward"]
-    assert passed == 10 + 18  # one batch of all labelled examples; and validation data, by which belief goes
+        assert pa.open_run(folder).history()[0]["forward"] == forward
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "data.labels=10" in page
     assert "unlabelled examples" in page
