@@ -112,7 +112,8 @@ def _belief(found: list[dict[str, Any]]) -> str:
     if known:
         out = _short([own["ruled_out"] for own in known])
         mass = _short([100 * own["ruled_out_prior_mass"] for own in known])
-        lines.append(f"it rules out {out} of {known[0]['options']} options, which had {mass} % of the prior")
+        rules_out = f"{out} of {known[0]['options']} options, which had {mass} % of the prior"
+        lines.append(f"it rules out {rules_out if any(own['ruled_out'] for own in known) else 'no option'}")
     if moved:
         lines.append(f"the search moved it by {_short(moved)} nats, KL(belief || prior)")
     if known:
@@ -122,7 +123,7 @@ def _belief(found: list[dict[str, Any]]) -> str:
             for split, name in names.items()
             if split in known[0]["lag"]
         )
-        lines.append(f"from the exact posterior of these weights it is {', '.join(lags)} away")
+        lines.append(f"from the exact posterior of these weights it is {' and '.join(lags)}")
     return "\n  ".join([beliefs[0]["meaning"], *lines])
 
 
