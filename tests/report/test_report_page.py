@@ -47,7 +47,7 @@ def test_images(digits, page):
     early = ["early_exit"] if digits.run.architecture.choices[0] else []
     assert sections(text) == [*DEPTH_SEARCH, *early, "gallery", *cut, "made"]
     assert text.count("<img ") == 12
-    for name in ("Selected network", "Fixed depth 0", "Fixed depth 2", "log-likelihood", "ECE, all classes"):
+    for name in ("Selected network", "Fixed depth 0", "Fixed depth 2", "log-likelihood", "Brier"):
         assert name in text
     for rule in ("argmax", "95%", "expectation"):
         assert f"<td>{rule}</td>" in text

@@ -13,7 +13,6 @@ HEADERS = {
     "coverage_90": "in 90%",
     "brier": "Brier",
     "ece": "ECE",
-    "ece_all_classes": "ECE, all",
 }
 
 WIDE = 200

@@ -41,7 +41,6 @@ CLASSIFICATION = (
     LOG_LIKELIHOOD,
     Metric("brier", "Brier", "squared error of the probabilities, summed over classes", False),
     Metric("ece", "ECE", "calibration error of the predicted class, 15 bins", False),
-    Metric("ece_all_classes", "ECE, all classes", "as in the released code of Antorán et al. 2020, 10 bins", False),
 )
 AURC = Metric("aurc", "AURC", "area under risk against coverage", False, digits=4)
 REGRESSION = (
