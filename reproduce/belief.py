@@ -35,6 +35,7 @@ from polyarch.settings import make
 from polyarch.spaces.views import Sparse
 from polyarch.tables import Table, Truth, find_truth, good_architectures, log_mass_on_good, open_table, regret
 from reproduce.belief_truth import BENCHMARKS, DEPTH_EPOCHS, Benchmark
+from reproduce.factorised import factorised
 from reproduce.showing import Part, Row, Section, as_table, chosen, keep, over, page, sized_parser
 
 Belief = Callable[[pa.Run], Distribution]
@@ -62,6 +63,13 @@ def standardised(run: pa.Run) -> Distribution:
     return Listed(run.space.decisions, choices, (scores - scores.mean()) / scores.std())
 
 
+def natural_steps(run: pa.Run) -> Distribution:
+    """What factorises and natural steps lead to, by validation data in sampled contexts (`reproduce.factorised`)."""
+    choices, fits = fits_of(run, "select")
+    totals = dict(zip(map(tuple, choices.tolist()), fits.sum(-1).tolist(), strict=True))
+    return factorised(run.space.decisions, lambda asked: torch.tensor([totals[tuple(row)] for row in asked.tolist()]))
+
+
 @torch.no_grad()
 def fits_of(run: pa.Run, split: str) -> tuple[Tensor, Tensor]:
     """Choices [n, decisions] of all architectures, and log p(y | x) [n, examples] by the shared weights."""
@@ -80,6 +88,7 @@ OF_SCORES: Mapping[str, Belief] = {
     "posterior of the weights, validation data": partial(posterior, split="select"),
     "softmax of standardised scores": standardised,
 }
+OF_STEPS: Mapping[str, Belief] = {"factorised, natural steps, validation data": natural_steps}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -125,7 +134,7 @@ SEARCHES = (
     Search("parsec", NETWORKS, "parsec", {"epochs": 60}),
     *(Search(name, NETWORKS, name, {"epochs": 60}) for name in BILEVEL),
     *(Search(f"{name}-faster", NETWORKS, name, {"epochs": 60, "arch.lr": PAPERS}) for name in BILEVEL),
-    Search("one-shot", NETWORKS, "single-path", {"epochs": 60}, LEARNT | OF_SCORES),
+    Search("one-shot", NETWORKS, "single-path", {"epochs": 60}, {**LEARNT, **OF_SCORES, **OF_STEPS}),
     Search("fairnas", NETWORKS, "fairnas", {"epochs": 60}, OF_SCORES),
 )
 
