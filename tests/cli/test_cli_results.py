@@ -136,7 +136,7 @@ def test_repeats(tmp_path, finished):
     assert found["summary"]["test"]["accuracy"]["std"] >= 0
     assert cli("show", out, "--json").json == found
     [row] = [line for line in cli("show", out).out.splitlines() if line.startswith("mixture, pruned")]
-    assert len(re.findall(r" -?\d\.\d{3} ± \d\.\d{3}", row)) == 5, "no figure is cut short"
+    assert len(re.findall(r" -?\d\.\d{3} ± \d\.\d{3}", row)) == 4, "no figure is cut short"
     assert cli("show", out / "seed-5", "--json").json == found["runs"][1]
     assert cli("evaluate", out / "seed-4", "--json").json["metrics"]["selected"]["accuracy"] == accuracies[0]
     for verb in (("evaluate", out), ("predict", out, "--inputs", "x")):
@@ -190,6 +190,19 @@ def test_own_space_and_method(tmp_path):
     refused("search", *toy, *data, "--baselines", "1", "--out", tmp_path / "no", says="'lines' is none; leave it out")
     refused("search", "--space", "polyarch.testing.toy:Lines", *data, "--out", tmp_path / "no", says="nested")
     assert not (tmp_path / "no").exists()
+
+
+def test_one_name_with_its_settings():
+    found = cli("list", "darts", "--json").json
+    assert {kind: list(entries) for kind, entries in found.items()} == {"spaces": ["darts"], "methods": ["darts"]}
+    assert found["spaces"]["darts"]["settings"]["layers"][0] == 8
+    assert "objective.order = 'first'" in cli("list", "darts").out
+    refused("list", "dart", says=("unknown name 'dart'", "did you mean 'darts'?"))
+
+
+def test_the_version():
+    said = cli("--version")
+    assert (said.code, said.out, said.err) == (0, f"polyarch {pa.__version__}\n", "")
 
 
 def test_list_and_doctor():

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 
 def list_all(
+    name: Annotated[
+        str | None, typer.Argument(help="One of them alone, such as darts, with its settings.", show_default=False)
+    ] = None,
     settings: Annotated[
         bool, typer.Option("--settings", help="Also every setting, with its default and meaning.")
     ] = False,
@@ -23,7 +26,9 @@ def list_all(
     """Spaces, methods, data, scores and published searches, by the names that other verbs take."""
     from polyarch.settings import plain
 
-    found = _found(settings)
+    found = _found(settings or name is not None)
+    if name is not None:
+        found = _of_name(found, name)
     if as_json:
         print(json.dumps(found, default=plain))
         return
@@ -36,6 +41,16 @@ def list_all(
         for name, entry in entries.items():
             console.print(f"  {name:<{width}}  {entry['about']}")
             (_print_published if kind == "presets" else _print_settings)(console, entry)
+
+
+def _of_name(found: dict[str, dict[str, Any]], name: str) -> dict[str, dict[str, Any]]:
+    """Whatever has a name: `darts` is a space and a method."""
+    from polyarch.errors import unknown
+
+    named = {kind: {name: entries[name]} for kind, entries in found.items() if name in entries}
+    if not named:
+        raise unknown("name", name, sorted({known for entries in found.values() for known in entries}))
+    return named
 
 
 def _print_settings(console: Console, entry: Mapping[str, Any]) -> None:

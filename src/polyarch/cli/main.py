@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from typing_extensions import override
@@ -24,14 +24,31 @@ from polyarch.cli.show import show
 from polyarch.cli.train import train
 from polyarch.cli.trust import trust
 from polyarch.errors import PolyarchError, is_lack_of_memory
+from polyarch.version import __version__
 
 app = typer.Typer(
     name="polyarch",
-    help="Learn a distribution over neural architectures in one training run, then use it.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        print(f"polyarch {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def of_all_verbs(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version, and stop.")
+    ] = False,
+) -> None:
+    """Learn a distribution over neural architectures in one training run, then use it."""
+
+
 app.command("list")(list_all)
 for verb in (doctor, cost, search, show, trust, rank, select, train, evaluate, predict, report):
     app.command()(verb)
