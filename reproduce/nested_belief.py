@@ -1,7 +1,7 @@
 """Belief over depth without lag: how it is learnt, by what data, and which depth a rule then takes home.
 
     python -m reproduce.nested_belief --quick                   # minutes: two data sets, two seeds
-    python -m reproduce.nested_belief --full --images FOLDER    # five data sets, six seeds; FOLDER has fashion-mnist/
+    python -m reproduce.nested_belief --full --images FOLDER    # six data sets, six seeds; FOLDER has fashion-mnist/
     python -m reproduce.nested_belief --table                   # what was found, as Markdown
 
 Every data set is a part, kept in docs/results/nested-belief. The same splits, networks and epochs for every way to
@@ -78,6 +78,7 @@ DATA: dict[str, Data] = {
         {"batch_size": 128, "epochs": 40},
         together=True,
     ),
+    "iris": Data(_arrays(datasets.load_iris), pa.spaces.ResidualDepth(max_depth=20), TABLES, together=False),
     "wine": Data(_arrays(datasets.load_wine), pa.spaces.ResidualDepth(max_depth=20), TABLES, together=False),
     "breast-cancer": Data(
         _arrays(datasets.load_breast_cancer), pa.spaces.ResidualDepth(max_depth=20), TABLES, together=False
