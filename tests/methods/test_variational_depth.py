@@ -164,7 +164,7 @@ def test_natural_steps_climb_the_bound_to_the_posterior(spirals):
     for epoch in range(100):
         method.end_epoch(problem, state, epoch, evaluated=False)
         assert method.distribution(problem.space, state.belief).kl(exact).max() < 1e-5, "belief itself has no lag"
-        trained_by = method.distribution(problem.space, {"logits": state.optimiser["weighting"]})
+        trained_by = method.distribution(problem.space, {"logits": state.belief["weighting"]})
         bounds.append(elbo(totals, trained_by, problem.prior))
     climbed = torch.stack(bounds).diff(dim=0)
     assert (climbed >= -1e-4).all()
@@ -178,7 +178,7 @@ def test_weights_of_all_depths_are_trained_alike_at_first(spirals):
     moves, believes = [], []
     for epoch in range(20):
         method.end_epoch(problem, state, epoch, evaluated=epoch == 2)
-        moves.append(bool(state.optimiser["weighting"].any()))
+        moves.append(bool(state.belief["weighting"].any()))
         believes.append(bool(state.belief["logits"].any()))
     assert moves == [False] * 5 + [True] * 15
     assert believes == [False] * 2 + [True] * 18, "where nobody asks, no pass is made"

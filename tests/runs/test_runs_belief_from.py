@@ -101,3 +101,21 @@ def test_other_belief_is_refused_before_anything_is_written(tmp_path, task, sour
             compute=pa.Compute("cpu"),
         )
     assert not (tmp_path / "run").exists()
+
+
+def test_depths_are_trained_at_first_by_what_the_source_ended_with(tmp_path):
+    """Belief itself is the posterior of the new weights; an update that has no such weighting is another."""
+    task, space = pa.data.load("spirals", points=80, select=0.4), pa.spaces.ResidualDepth(max_depth=3, width=4)
+    compute, quick = pa.Compute("cpu"), {"epochs": 2, "batch_size": 16}
+
+    def searched(name, start=None, **settings):
+        method = pa.methods.VariationalDepth(**quick, **settings)
+        return pa.search(space, task, method, out=tmp_path / name, compute=compute, start=start or pa.Start())
+
+    source = searched("source")
+    after = pa.Start(belief_from=source.folder)
+    waits = {"arch": {"warmup": 0.5}}  # while the first epoch lasts
+    plain, started = searched("plain", **waits), searched("started", after, **waits)
+    assert plain.history()[0]["step"] != started.history()[0]["step"]
+    with pytest.raises(PolyarchError, match="its belief moved in another way"):
+        searched("other", after, update="sgd")

@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 from scipy.optimize import minimize_scalar
+from scipy.stats import chi2
 
 from polyarch.errors import PolyarchError
 from polyarch.uncertainty import Predictive, fit_temperature
@@ -29,9 +30,16 @@ def test_it_has_the_largest_log_likelihood(n, sharpness):
     best = minimize_scalar(
         lambda t: -log_likelihood(log_probs, target, t), bounds=(1 / HOTTEST, HOTTEST), options={"xatol": 1e-10}
     )
-    assert found == pytest.approx(best.x, rel=1e-5)
+    gain = n * (log_likelihood(log_probs, target, best.x) - log_likelihood(log_probs, target, 1.0))
+    assert found == pytest.approx(best.x if gain >= chi2.ppf(0.95, 1) / 2 else 1.0, rel=1e-5)
     if n == 2000:
         assert found == pytest.approx(1 / sharpness, rel=0.2)
+
+
+def test_few_examples_that_are_calibrated_are_left_alone():
+    """Where 1 is right, the test at 5 % says another about as often; the fit alone would always."""
+    found = [fit_temperature(*answers(30, 1.0, seed)) for seed in range(400)]
+    assert 0.02 < sum(temperature != 1 for temperature in found) / 400 < 0.09
 
 
 def test_of_other_precision_the_same():

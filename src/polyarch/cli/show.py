@@ -22,6 +22,8 @@ ROWS = (
     ("_tempered", "mixture, after temperature"),
 )
 """Metrics by how their name ends."""
+LAG = 0.005
+"""Nats from which on a distance is told."""
 
 
 def show(
@@ -116,14 +118,10 @@ def _belief(found: list[dict[str, Any]]) -> str:
         lines.append(f"it rules out {rules_out if any(own['ruled_out'] for own in known) else 'no option'}")
     if moved:
         lines.append(f"the search moved it by {_short(moved)} nats, KL(belief || prior)")
-    if known:
-        names = {"select": "validation", "train": "training"}
-        lags = (
-            f"{_short([max(round(own['lag'][split], 2), 0.0) for own in known])} nats by {name} data"
-            for split, name in names.items()
-            if split in known[0]["lag"]
-        )
-        lines.append(f"from the exact posterior of these weights it is {' and '.join(lags)}")
+    for split, name in {"select": "validation", "train": "training"}.items():
+        lags = [own["lag"][split] for own in known if split in own["lag"]]
+        if any(lag >= LAG for lag in lags):  # by the data that it goes by it has none
+            lines.append(f"it is {_short(lags)} nats from the exact posterior of these weights by {name} data")
     return "\n  ".join([beliefs[0]["meaning"], *lines])
 
 
@@ -147,7 +145,9 @@ def _size(result: dict[str, Any]) -> str:
     cost = result["cost"]
     if "largest" not in cost:
         return f"{cost['selected']['parameters']:,} parameters, {cost['selected']['macs']:,} multiply-accumulates"
-    saving = result["forward_saving"]
+    if cost["selected"]["parameters"] == cost["largest"]["parameters"]:
+        return f"all of {cost['largest']['parameters']:,} parameters kept"
+    saving = {name: max(share, 0.0) for name, share in result["forward_saving"].items()}
     return (
         f"{cost['selected']['parameters']:,} of {cost['largest']['parameters']:,} parameters kept; forward time saved: "
         f"{saving['selected']:.0%} by the network alone, {saving['ensemble']:.0%} by the mixture"

@@ -31,7 +31,8 @@ from polyarch.streams import Streams
 from polyarch.training.optimisers import Sgd, momentum_buffers, sgd
 
 WEIGHTING = "weighting"
-"""In a state, logits of what the weights of depths are trained by, where that is not belief itself."""
+"""In a state, logits of what the weights of depths are trained by, where that is not belief itself. Who starts from
+another search's belief starts from these."""
 FISHER_LENGTH = 100.0
 """How far natural steps may lead in a search, in the length that a step of KL epsilon has: sqrt(2 epsilon). From one
 end of the simplex to the other it is at most pi; there is room for the way that belief follows the weights."""
@@ -109,7 +110,7 @@ class VariationalDepth(Method):
         state = State.of(problem.supernet, {"logits": logits})
         state.optimiser = momentum_buffers(weights=state.weights, belief=state.belief)
         if self.update != "sgd":
-            state.optimiser[WEIGHTING] = torch.zeros_like(logits)
+            state.belief[WEIGHTING] = torch.zeros_like(logits)
         return state
 
     @override
@@ -143,15 +144,15 @@ class VariationalDepth(Method):
         with torch.no_grad():
             state.belief["logits"].copy_(exact.logits.squeeze(-2))
             if self.update == "em":
-                state.optimiser[WEIGHTING].copy_(state.belief["logits"])
+                state.belief[WEIGHTING].copy_(state.belief["logits"])
             elif not waits:
                 moved = natural_step(self._weighting(problem, state), exact, self._limit)
-                state.optimiser[WEIGHTING].copy_(moved.logits.squeeze(-2))
+                state.belief[WEIGHTING].copy_(moved.logits.squeeze(-2))
         return Info({}, forward=len(problem.data[self._evidence(problem)]))
 
     def _weighting(self, problem: Problem, state: State) -> Categorical:
         """The q of the bound that weights climb: belief itself, or what follows it."""
-        logits = state.belief["logits"] if self.update == "sgd" else state.optimiser[WEIGHTING]
+        logits = state.belief["logits" if self.update == "sgd" else WEIGHTING]
         return self.distribution(problem.space, {"logits": logits})
 
     def _evidence(self, problem: Problem) -> str:
@@ -173,7 +174,7 @@ class VariationalDepth(Method):
 
     @override
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
-        """The bound on `train`; on `select`, its likelihood term is the mean over validation examples."""
+        """The bound of the examples of a split, and, as the objective, the same per example."""
         belief = self.distribution(problem.space, state.belief)
         return evaluate_depths(problem, belief, belief.kl(problem.prior).detach(), split, self._evidence(problem))
 
@@ -252,13 +253,12 @@ def evaluate_depths(
     for batch in problem.passes(split):
         for total, found in zip((depths, mixture, measured), _sums(problem, batch, alpha), strict=True):
             total += found
-    expected = (alpha * depths).sum(-1) / count
+    expected = (alpha * depths).sum(-1)
     # Per example of those that belief is learnt on, so that early stopping weighs the KL as learning does.
-    learnt_on = len(problem.data[evidence])
-    objective = expected - kl / learnt_on
+    objective = expected / count - kl / len(problem.data[evidence])
     return {
         "objective": objective,
-        "elbo": objective * learnt_on,
+        "elbo": expected - kl,
         "kl": kl,
         "log_likelihood": mixture / count,
         problem.likelihood.metric: measured / count,

@@ -206,7 +206,7 @@ def _objective(values: dict[str, dict[str, Array]], splits: Sequence[str], examp
         return [] if same else [time_figures.Panel("objective", lines)]
     if "step" in splits and "elbo" in values["step"]:
         lines.insert(0, time_figures.Line("step", "elbo", LABELS["step"], examples))
-    return [time_figures.Panel("ELBO, nats per training example", lines)]
+    return [time_figures.Panel("bound, nats per example", lines)]
 
 
 def _evaluated(values: dict[str, dict[str, Array]]) -> list[dict[str, Array]]:

@@ -47,18 +47,18 @@ def quantile_for_coverage(run: Run, ensemble: Ensemble, coverage: float) -> floa
 
 def threshold_for(run: Run, ensemble: Ensemble, risk: float) -> float:
     """The confidence above which answers of a mixture are wrong no more often than `risk`."""
-    held_out = _examples(run, f"a risk of {risk:g}", examples_for_risk(risk))
+    held_out = _examples(run, f"a risk of {risk:g}", examples_for_risk(risk), " if none is answered wrongly, else more")
     said = predicted_classes(run, ensemble, held_out.x)
     return threshold_for_risk(said.confidence, said.log_probs.argmax(-1) == held_out.y, risk)
 
 
-def _examples(run: Run, wanted: str, least: int) -> Split:
+def _examples(run: Run, wanted: str, least: int, more: str = " or more") -> Split:
     """The calibration examples; raises where there are too few, before any data is read."""
     there_are = run.config.data["examples"].get("calibrate", 0)
     if there_are < least:
         raise PolyarchError(
             f"{wanted} needs at least {least} examples that nothing else has looked at, and this run set "
-            f"{there_are or 'none'} aside; search again with --set calibrate={least} or more"
+            f"{there_are or 'none'} aside; search again with --set calibrate={least}{more}"
         )
     held_out = run.task().calibrate
     assert held_out is not None

@@ -247,7 +247,10 @@ def _prepare(
     state = method.init(problem, streams, previous)
     if belief is not None:
         if belief.keys() != state.belief.keys():
-            raise PolyarchError(f"{config.belief_from} was searched in other stages; set plan.stages as it was there")
+            raise PolyarchError(
+                f"{config.belief_from} was searched in other stages, or its belief moved in another way; set "
+                "plan.stages and update as they were there"
+            )
         listed = state.belief.get("choices")
         if listed is not None and not torch.equal(belief["choices"].to(listed)[:1], listed[:1]):
             raise PolyarchError(f"{config.belief_from} lists other architectures; set its list as it was there")

@@ -8,6 +8,9 @@ from torch import Tensor
 
 from polyarch.errors import PolyarchError
 
+NOTICED = 1.92
+"""Nats of log-likelihood that a temperature must gain, the 95 % point of the likelihood-ratio test (half of
+chi-squared's 3.84): a few examples ask for any temperature, and a well calibrated prediction is spoilt by it."""
 HOTTEST = 20.0
 """Temperatures are sought between this and one by this."""
 
@@ -16,7 +19,8 @@ def fit_temperature(log_probs: Tensor, target: Tensor) -> float:
     """The temperature T at which softmax(log p / T) has the largest log-likelihood.
 
     That is concave in 1 / T, so the one place where its slope is zero is looked for. Where every prediction is right,
-    there is none: the surer, the better, without end. Then nothing is known of errors, and the temperature is 1.
+    there is none: the surer, the better, without end. Then nothing is known of errors, and the temperature is 1; as it
+    is where the examples do not ask for another, by a likelihood-ratio test at the level 5 % (`NOTICED`).
 
     Args:
         log_probs: [n, classes], log-probabilities of examples that weights were not learnt on.
@@ -40,8 +44,13 @@ def fit_temperature(log_probs: Tensor, target: Tensor) -> float:
         expected = ((sharpness * finite).softmax(-1) * finite).sum(-1)
         return (true - expected).mean().item()
 
+    def total(sharpness: float) -> float:
+        return (sharpness * true - (sharpness * finite).logsumexp(-1)).sum().item()
+
     if slope(HOTTEST) >= 0:
-        return 1 / HOTTEST
-    if slope(1 / HOTTEST) <= 0:
-        return HOTTEST
-    return 1 / brentq(slope, 1 / HOTTEST, HOTTEST)
+        best = HOTTEST
+    elif slope(1 / HOTTEST) <= 0:
+        best = 1 / HOTTEST
+    else:
+        best = brentq(slope, 1 / HOTTEST, HOTTEST)
+    return 1 / best if total(best) - total(1.0) >= NOTICED else 1.0
