@@ -176,6 +176,8 @@ def _print(found: Mapping[str, Any], examples: int) -> None:
     if len(title) > WIDE:
         print(found["architecture"])
         title = f"{examples} examples"
+    if found.get("temperature") == 1:
+        metrics = {name: figures for name, figures in metrics.items() if name != "tempered"}
     metrics = {_row(name, found): figures for name, figures in metrics.items()}
     print_metrics(title, {row: [figures] for row, figures in metrics.items()})
     if all("aurc" in figures for figures in metrics.values()):

@@ -93,6 +93,8 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
     if "test" not in metrics:
         split, where = "select", "on validation data, optimistic"  # it stopped the search
     endings = {ending: label for ending, label in ROWS if f"{split}{ending}" in metrics}
+    if all(result.get("temperature", 1.0) in (None, 1.0) for result in found):
+        endings.pop("_tempered", None)  # the mixture as it is
     rows = {label: [r["metrics"][f"{split}{ending}"] for r in found] for ending, label in endings.items()}
     if f"{split}_unpruned" in metrics:
         rows = {"mixture, pruned" if label == "mixture" else label: figures for label, figures in rows.items()}

@@ -213,7 +213,7 @@ def _rows(report: ReportData) -> list[tuple[str, str, Sequence[Run], str]]:
     if report.is_pruned:
         rows.append((f"Mixture, all {report.members}", "", report.runs, UNPRUNED))
     temperatures = [found["temperature"] for found in report.results if found.get("temperature") is not None]
-    if temperatures:
+    if any(temperature != 1 for temperature in temperatures):
         told = f"temperature {formatting.number(formatting.mean(temperatures), 2)}"
         rows.append(("This network, tempered" if report.is_point else "Mixture, tempered", told, report.runs, TEMPERED))
     rows += [(g.name, f"{len(g.runs)} seeds" if len(g.runs) > 1 else "", g.runs, g.kind) for g in report.groups]
