@@ -6,13 +6,17 @@ import pytest
 import torch
 from PIL import Image
 
-from polyarch.data import load
-from polyarch.data.inputs import read_inputs
+from polyarch.data import inputs, load
+from polyarch.data.kinds import Inputs
 from polyarch.errors import PolyarchError
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(20, 3))
 Y = np.arange(20) % 2
+
+
+def read_inputs(path, shape):
+    return inputs.read_inputs(path, Inputs(shape))
 
 
 def trained_on(path, **settings):

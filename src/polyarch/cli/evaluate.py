@@ -82,7 +82,7 @@ def evaluate(
     if split is None:
         raise PolyarchError("this run has no test data; name some with --data")
     classifies = _classifies(opened, {"--ood": ood, "--attack": attack, "--figure": figure})
-    outside = None if ood is None else opened.other_inputs(ood, split.x)
+    outside = None if ood is None else opened.other_inputs(ood)
     attacker = None if attack is None else _attacker(opened, split, strength, opened.seed if seed is None else seed)
     ensemble = opened.ensemble(architecture, members=members, seed=seed)
     found: dict[str, Any] = {"run": str(run), "architecture": str(architecture), "members": len(ensemble.weights)}

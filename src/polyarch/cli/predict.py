@@ -47,7 +47,6 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Class, probabilities, entropy and mutual information of every input, or mean, deviation and quantiles, as CSV."""
-    from polyarch.data.inputs import read_inputs
     from polyarch.data.task import Classification
     from polyarch.errors import PolyarchError
     from polyarch.runs.guarantees import quantile_for_coverage, threshold_for
@@ -57,7 +56,7 @@ def predict(
     classifies = isinstance(opened.config.likelihood(), Classification)
     if risk is not None and not classifies:
         raise PolyarchError("--risk is for classification, and this run predicts a number; leave it out")
-    names, x = read_inputs(inputs, opened.config.shape().input)
+    names, x = opened.inputs_at(inputs)
     ensemble = opened.ensemble()
     threshold = None if risk is None else threshold_for(opened, ensemble, risk)
     quantile = None if coverage is None else quantile_for_coverage(opened, ensemble, coverage)

@@ -15,6 +15,11 @@ NUMERIC = "buif"  # numpy's kinds: bool, unsigned, signed, float
 LABEL_LIMIT = 2**31  # a label beyond this is a mistake, and would not survive the conversion from float
 
 
+def are_tokens(x: Array) -> bool:
+    """Whether inputs are tokens, which have no order and no size: whole numbers [n, length] in 32 bits or 64."""
+    return x.ndim == 2 and x.dtype.kind == "i" and x.dtype.itemsize in (4, 8)
+
+
 def checked_inputs(x: Array, what: str) -> Array:
     """Inputs as vectors [n, f] or images [n, c, h, w]; uint8 stays, every other type becomes float32.
 

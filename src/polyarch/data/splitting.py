@@ -19,6 +19,7 @@ from polyarch.data.checks import (
     checked_labels,
     checked_numbers,
 )
+from polyarch.data.kinds import Columns
 from polyarch.data.labels import HIDDEN, keep_labels, turns
 from polyarch.data.task import Classification, Gaussian, Likelihood, Noise, Split, Standardise, Task
 from polyarch.errors import PolyarchError
@@ -50,6 +51,8 @@ class RawData:
     """Names of all classes in the order of their labels, where the data has them."""
     standardise: bool = True
     """Whether inputs are brought to mean 0 and deviation 1; not where networks must see them as they are."""
+    columns: Columns | None = None
+    """Of a table, what its columns are called."""
 
 
 def make_task(
@@ -127,6 +130,7 @@ def make_task(
         fingerprint=fingerprint(splits, mean, std),
         source=source,
         classes=raw.classes,
+        columns=raw.columns,
         indices={role: torch.from_numpy(part) for role, part in parts.items() if len(part)},
         again=again,
     )

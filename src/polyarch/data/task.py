@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from polyarch.data.kinds import Columns, Inputs, inputs_of
 from polyarch.errors import PolyarchError
 
 NOT_FOR_LEARNING = ("calibrate", "test")
@@ -261,6 +262,8 @@ class Task:
     "settings": {...}}`; None for data in memory."""
     classes: tuple[str, ...] = field(default=())
     """Names of the classes, where the data has them."""
+    columns: Columns | None = None
+    """Names of the inputs, where the data has them."""
     indices: Mapping[str, Tensor] = field(default_factory=dict)
     """Which of the examples that were read are in a split, sorted; not of a test set that the data came with."""
     again: Callable[..., Task] | None = field(default=None, repr=False)
@@ -326,6 +329,11 @@ class Task:
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one example: (features,) or (channels, height, width)."""
         return tuple(self.train.x.shape[1:])
+
+    @property
+    def inputs(self) -> Inputs:
+        """What its inputs are, to which a run holds all others."""
+        return inputs_of(self.training.x, self.columns)
 
     @property
     def shape(self) -> TaskShape:

@@ -11,6 +11,7 @@ import torch
 
 from polyarch import catalogue
 from polyarch.core import Method
+from polyarch.data.kinds import Inputs, inputs_from
 from polyarch.data.task import Likelihood, Task, TaskShape, likelihood_from
 from polyarch.distributions.categorical import Categorical, pad
 from polyarch.distributions.priors import make_prior
@@ -20,7 +21,7 @@ from polyarch.settings import make, plain
 from polyarch.spaces.base import Space
 from polyarch.version import __version__
 
-FORMAT = 3
+FORMAT = 4
 CONFIG = "config.json"
 
 
@@ -33,7 +34,7 @@ class Config:
     method: dict[str, Any]
     """name, settings."""
     data: dict[str, Any]
-    """name, source, fingerprint, input, likelihood, classes, examples."""
+    """name, source, fingerprint, inputs, likelihood, classes, examples."""
     prior: str | dict[str, list[float]]
     """A prior's name, or log-probabilities of the options of every decision."""
     select: str
@@ -104,9 +105,13 @@ class Config:
         """The task's likelihood."""
         return likelihood_from(self.data["likelihood"])
 
+    def inputs(self) -> Inputs:
+        """What the run's inputs are, to which all others are held."""
+        return inputs_from(self.data["inputs"])
+
     def shape(self) -> TaskShape:
         """The sizes that networks of this run are built for."""
-        return TaskShape(tuple(self.data["input"]), self.likelihood().outputs)
+        return TaskShape(self.inputs().shape, self.likelihood().outputs)
 
 
 def _made(kind: str, described: dict[str, Any]) -> Any:
@@ -140,7 +145,7 @@ def describe_task(task: Task) -> dict[str, Any]:
         "name": task.name,
         "source": task.source,
         "fingerprint": task.fingerprint,
-        "input": list(task.input_shape),
+        "inputs": task.inputs.settings(),
         "likelihood": task.likelihood.settings(),
         "classes": list(task.classes),
         "examples": {name: len(split) for name, split in task.splits.items()},

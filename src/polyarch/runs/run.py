@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from polyarch import data
 from polyarch.architecture import Architecture
 from polyarch.core import Meaning
-from polyarch.data.files import FileSource
+from polyarch.data.files import Csv, FileSource
+from polyarch.data.kinds import Inputs
 from polyarch.data.splitting import make_task
 from polyarch.data.task import Gaussian, Likelihood, Split, Standardise, Task
 from polyarch.distributions import selection
@@ -49,8 +50,6 @@ EVIDENCE = "evidence.safetensors"
 NOISE = "noise.json"
 RESULT = "result.json"
 METRICS = "metrics.jsonl"
-APART = 10
-"""Images whose numbers are so many times those of others are on another scale: bytes, and what goes from 0 to 1."""
 
 
 class Run:
@@ -318,44 +317,62 @@ class Run:
     def other_data(self, text: str) -> Split:
         """Labelled data, read as the run's own was: its test split where it comes with one, else all of it."""
         source = data.source_from(text, self._settings_for(data.source_for(text)))
+        columns = self.inputs.columns
+        if isinstance(source, Csv) and columns:
+            source = replace(source, features=columns.names)
         if isinstance(source, FileSource) and source.text != (self.config.data["source"] or {}).get("data"):
-            task = make_task(source.read(), name=text, sizes={})
+            raw = source.read()
+            raw = replace(raw, x=self.inputs.fitted(raw.x, f"{text}: x"))
+            if raw.x_test is not None:
+                raw = replace(raw, x_test=self.inputs.fitted(raw.x_test, f"{text}: x_test"))
+            task = make_task(raw, name=text, sizes={})
         else:
             task = source.task()
         if task.shape != self.config.shape():
             raise PolyarchError(
                 f"{text} has inputs of shape {task.input_shape} and {task.likelihood.outputs} outputs; this run is for "
-                f"{tuple(self.config.data['input'])} and {self.config.likelihood().outputs}: give data of that shape"
+                f"{self.inputs.shape} and {self.config.likelihood().outputs}: give data of that shape"
             )
         known = tuple(self.config.data["classes"])
         if known and task.classes and task.classes != known:
             raise PolyarchError(
                 f"{text} has the classes {', '.join(task.classes)}; this run knows {', '.join(known)}: give those"
             )
-        return task.test or task.train
+        split = task.test or task.train
+        self.inputs.check(text, split.x, self.highest_byte)
+        return split
 
-    def other_inputs(self, text: str, like: Tensor) -> Tensor:
+    def inputs_at(self, text: str) -> tuple[list[str], Tensor]:
+        """Inputs to predict, as `data.read_inputs` reads them, and refused where they are on another scale."""
+        names, x = data.read_inputs(text, self.inputs)
+        self.inputs.check(text, x, self.highest_byte)
+        return names, x
+
+    def other_inputs(self, text: str) -> Tensor:
         """Inputs of any kind, with labels or without, for which the run was not made: out-of-distribution data.
 
         Args:
-            text: a name (its test split is taken where it has one), or a path as `read_inputs` takes it.
-            like: [n, ...], raw inputs that the run was made for.
+            text: a name (its test split is taken where it has one), or a path as `inputs_at` takes it.
 
         Returns:
-            Raw inputs [m, ...] of the shape of `like` and on its scale: uint8 where both are, else float32.
+            Raw inputs [m, ...] of the shape of the run's own and on their scale.
         """
         if text not in data.SOURCES and Path(text).expanduser().exists():
-            _, x = data.read_inputs(text, tuple(like.shape[1:]))
-        else:
-            task = data.source_from(text, self._settings_for(data.source_for(text))).task()
-            x = (task.test or task.train).x
-        if x.shape[1:] != like.shape[1:]:
+            return self.inputs_at(text)[1]
+        task = data.source_from(text, self._settings_for(data.source_for(text))).task()
+        x = (task.test or task.train).x
+        if tuple(x.shape[1:]) != self.inputs.shape:
             raise PolyarchError(
-                f"{text} has inputs {list(x.shape[1:])}, and this run takes {list(like.shape[1:])}; resize them first: "
-                "save them as images in a folder, which is scaled when it is read, or as a .npz of that shape"
+                f"{text} has inputs {list(x.shape[1:])}, and this run takes {list(self.inputs.shape)}; resize them "
+                "first: save them as images in a folder, which is scaled when it is read, or as a .npz of that shape"
             )
-        _check_scale(text, x, like, self.highest_byte)
-        return x if x.dtype == like.dtype else x.float()
+        self.inputs.check(text, x, self.highest_byte)
+        return x
+
+    @cached_property
+    def inputs(self) -> Inputs:
+        """What the run's inputs are, to which all others are held."""
+        return self.config.inputs()
 
     @property
     def highest_byte(self) -> float:
@@ -396,26 +413,6 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
-
-
-def _check_scale(text: str, x: Tensor, like: Tensor, highest_byte: float) -> None:
-    """Raises where other inputs are on another scale than the run's own, so that any number would tell them apart.
-
-    Pixels that are bytes have a known range, to which others must keep; of other inputs only the size is compared. Two
-    arrays of bytes may both be dark, and two of features may well be far apart, which is what is to be found out.
-    """
-    pixels = like.dtype == torch.uint8 and like.dim() == 4
-    low, high = (0.0, highest_byte) if pixels else (like.min().item(), like.max().item())
-    least, most = x.min().item(), x.max().item()
-    outside = pixels and (least < low or most > high)
-    same_kind = x.dtype == like.dtype and (like.dtype == torch.uint8 or like.dim() == 2)
-    reach, own = max(abs(least), abs(most)), max(abs(low), abs(high))
-    apart = not same_kind and min(reach, own) > 0 and max(reach / own, own / reach) >= APART
-    if outside or apart:
-        raise PolyarchError(
-            f"{text} has numbers from {least:.3g} to {most:.3g}, and this run's own are from {low:.3g} to {high:.3g}, "
-            "so that any number would tell them apart; scale them to that range, and save them as a .npz"
-        )
 
 
 def open_run(folder: str | Path) -> Run:

@@ -1,0 +1,125 @@
+"""What inputs a task has, so that a run knows which others it can take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyarch.data.checks import Array, are_tokens
+from polyarch.errors import PolyarchError
+from polyarch.settings import plain
+
+InputType = Literal["numbers", "bytes", "tokens"]
+TYPES: dict[torch.dtype, InputType] = {torch.uint8: "bytes", torch.int64: "tokens"}
+"""What inputs are by how they are kept; all others are numbers."""
+APART = 10
+"""Images whose numbers are so many times those of others are on another scale: bytes, and what goes from 0 to 1."""
+
+
+@final
+@dataclass(frozen=True)
+class Columns:
+    """Of a table, what inputs are read by."""
+
+    names: tuple[str, ...]
+    """In the order in which networks take them."""
+    label: str
+    delimiter: str
+
+
+@final
+@dataclass(frozen=True)
+class Inputs:
+    """What a task's inputs are: a run keeps it, and holds all other inputs to it."""
+
+    shape: tuple[int, ...]
+    """Of one example: (features,), (channels, height, width) or (length,)."""
+    type: InputType = "numbers"
+    low: tuple[float, ...] = ()
+    """The least among the training examples: of every column where columns have names, else of all together."""
+    high: tuple[float, ...] = ()
+    columns: Columns | None = None
+    """None where they have no names: then they are told apart by their places alone."""
+
+    def settings(self) -> dict[str, Any]:
+        """What `inputs_from` needs to make this again."""
+        found: dict[str, Any] = plain(self)
+        return found
+
+    @property
+    def words(self) -> str:
+        """In words, for people."""
+        size = " × ".join(map(str, self.shape))
+        return f"{size} tokens" if self.type == "tokens" else size
+
+    def fitted(self, x: Array, what: str) -> Array:
+        """An array of whole numbers as this run's own: as tokens where those are tokens, else as numbers.
+
+        Args:
+            x: as it was read, [n, ...].
+            what: what to call it in an error.
+        """
+        if self.type != "tokens":
+            return x.astype(np.float64) if are_tokens(x) else x
+        if x.dtype.kind not in "ui":
+            raise PolyarchError(
+                f"{what} holds values of type {x.dtype}, and this run takes tokens; give whole numbers, as int64"
+            )
+        return x.astype(np.int64)
+
+    def check(self, text: str, x: Tensor, highest_byte: float) -> None:
+        """Raises where inputs of this shape are on another scale than the run's own, so that all answers mislead.
+
+        Pixels that are bytes have a known range, to which others must keep; of other inputs only the size is compared.
+        Two arrays of bytes may both be dark, and two of features may well be far apart. Of tokens that it has not seen
+        a run knows nothing.
+
+        Args:
+            text: what to call them in an error.
+            x: [n, ...], raw inputs.
+            highest_byte: what white is, where pixels are bytes.
+        """
+        pixels = self.type == "bytes" and len(self.shape) == 3
+        low, high = (0.0, highest_byte) if pixels else (min(self.low), max(self.high))
+        least, most = x.min().item(), x.max().item()
+        if self.type == "tokens":
+            if most > high:
+                raise PolyarchError(
+                    f"{text} has the token {most}, and this run has learnt those from 0 to {high:.0f}; put one of "
+                    "these in its place"
+                )
+            return
+        outside = pixels and (least < low or most > high)
+        same = TYPES.get(x.dtype, "numbers") == self.type and (self.type == "bytes" or len(self.shape) == 1)
+        reach, own = max(abs(least), abs(most)), max(abs(low), abs(high))
+        apart = not same and min(reach, own) > 0 and max(reach / own, own / reach) >= APART
+        if outside or apart:
+            raise PolyarchError(
+                f"{text} has numbers from {least:.3g} to {most:.3g}, and this run's own are from {low:.3g} to "
+                f"{high:.3g}, so that whatever is said of them would come of the scale; scale them to that range, and "
+                "save them as a .npz"
+            )
+
+
+def inputs_from(settings: Mapping[str, Any]) -> Inputs:
+    """The inputs that gave these `settings()`."""
+    columns = settings["columns"]
+    return Inputs(
+        shape=tuple(settings["shape"]),
+        type=settings["type"],
+        low=tuple(settings["low"]),
+        high=tuple(settings["high"]),
+        columns=Columns(**columns | {"names": tuple(columns["names"])}) if columns else None,
+    )
+
+
+def inputs_of(x: Tensor, columns: Columns | None) -> Inputs:
+    """What inputs [n, ...] are."""
+    values = x.reshape(len(x), -1) if columns else x.reshape(-1, 1)
+    low, high = values.amin(0).tolist(), values.amax(0).tolist()
+    return Inputs(tuple(x.shape[1:]), TYPES.get(x.dtype, "numbers"), tuple(low), tuple(high), columns)
