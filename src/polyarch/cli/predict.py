@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyarch.cli.options import Json, RunFolder
+from polyarch.cli.options import AllowChanged, Json, RunFolder
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,6 +44,7 @@ def predict(
             "average, for inputs that are exchangeable with the split calibrate.",
         ),
     ] = None,
+    allow_changed: AllowChanged = False,
     as_json: Json = False,
 ) -> None:
     """Class, probabilities, entropy and mutual information of every input, or mean, deviation and quantiles, as CSV."""
@@ -52,7 +53,7 @@ def predict(
     from polyarch.runs.guarantees import quantile_for_coverage, threshold_for
     from polyarch.runs.run import open_run
 
-    opened = open_run(run)
+    opened = open_run(run, allow_changed=allow_changed)
     classifies = isinstance(opened.config.likelihood(), Classification)
     if risk is not None and not classifies:
         raise PolyarchError("--risk is for classification, and this run predicts a number; leave it out")

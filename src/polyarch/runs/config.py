@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from polyarch.distributions.categorical import Categorical, pad
 from polyarch.distributions.priors import make_prior
 from polyarch.errors import PolyarchError
 from polyarch.files import read_json, write_json
+from polyarch.runs.own_code import own_code
 from polyarch.settings import make, plain
 from polyarch.spaces.base import Space
 from polyarch.version import __version__
@@ -55,6 +56,8 @@ class Config:
     """Of products and convolutions while searching, on a CUDA device."""
     fast: bool = True
     """Whether networks may run in a form that is fused for speed, on a CUDA device."""
+    code: dict[str, str] = field(default_factory=dict)
+    """By module of one's own, the digest of what space and method use of it."""
     format: int = FORMAT
 
     def write(self, folder: Path) -> None:
@@ -78,6 +81,20 @@ class Config:
             return cls(**values)
         except TypeError as error:
             raise PolyarchError(f"{path} is not a run's config ({error}); restore it or start a new run") from None
+
+    def check_code(self) -> None:
+        """Raises where code of one's own is no longer what the run was made with.
+
+        Weights may fit it all the same, and mean something else: an activation has none.
+        """
+        now = own_code([self.space, self.method]) if self.code else {}
+        changed = [module for module, digest in self.code.items() if now.get(module, digest) != digest]
+        if changed:
+            raise PolyarchError(
+                f"the code that this run was made with has changed since, in {' and '.join(changed)}, and what it "
+                "learnt may mean something else there; put it back as it was, or go on with it as it is now by "
+                "--allow-changed (allow_changed=True in Python)"
+            )
 
     def make_space(self) -> Space:
         """The space, checked against the decisions it had when the run began."""

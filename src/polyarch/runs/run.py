@@ -55,16 +55,19 @@ METRICS = "metrics.jsonl"
 class Run:
     """One seed's finished search: its belief, the selected architecture, and networks with trained weights."""
 
-    def __init__(self, folder: str | Path, task: Task | None = None) -> None:
+    def __init__(self, folder: str | Path, task: Task | None = None, allow_changed: bool = False) -> None:
         """Opens a folder; nothing heavy is read before it is asked for.
 
         Args:
             folder: of the run.
             task: its data, where that is at hand; else it is loaded again when needed.
+            allow_changed: whether code of one's own may have changed since: `open_run` looks, and so does whatever
+                opens runs beneath this one.
         """
         self.folder = Path(folder)
         self.config = Config.read(self.folder)
         self._task = task
+        self.allow_changed = allow_changed
         self.answers: dict[str, Answers] = {}
         """What was said of splits, by their names, while the run is open (`results.answers_of`)."""
 
@@ -415,38 +418,52 @@ class Run:
         return f"Run({str(self.folder)!r})"
 
 
-def open_run(folder: str | Path) -> Run:
-    """A finished run; for a folder of several repeats, take one of `open_repeats`, or `open_best`."""
-    run = _opened(folder)
+def open_run(folder: str | Path, *, allow_changed: bool = False) -> Run:
+    """A finished run; for a folder of several repeats, take one of `open_repeats`, or `open_best`.
+
+    Args:
+        folder: of the run.
+        allow_changed: whether code of one's own may have changed since the run was made; else that is refused.
+    """
+    run = _opened(folder, None, allow_changed)
     if run.config.repeats > 1:
         best = repeat_folder(run.folder, run.result["best"])
         raise PolyarchError(f"{folder} holds {run.config.repeats} repeats; open one of them, such as {best}, the best")
     return run
 
 
-def open_best(folder: str | Path) -> Run:
+def open_best(folder: str | Path, *, allow_changed: bool = False) -> Run:
     """Of a finished run's repeats the best by validation data, or by the training objective where there is none.
 
-    For a single run, itself. Test data has no part in it.
+    For a single run, itself. Test data has no part in it. `allow_changed` is that of `open_run`.
     """
-    run = _opened(folder)
+    run = _opened(folder, None, allow_changed)
     if run.config.repeats == 1:
         return run
-    return Run(repeat_folder(run.folder, run.result["best"]))
+    return Run(repeat_folder(run.folder, run.result["best"]), None, allow_changed)
 
 
-def open_repeats(folder: str | Path, task: Task | None = None) -> list[Run]:
-    """Every repeat of a finished run; for a single run, itself. `task`: their data, where that is at hand."""
-    run = _opened(folder, task)
+def open_repeats(folder: str | Path, task: Task | None = None, *, allow_changed: bool = False) -> list[Run]:
+    """Every repeat of a finished run; for a single run, itself.
+
+    Args:
+        folder: of the run.
+        task: their data, where that is at hand.
+        allow_changed: that of `open_run`.
+    """
+    run = _opened(folder, task, allow_changed)
     if run.config.repeats == 1:
         return [run]
-    return [Run(repeat_folder(run.folder, run.seed + k), task) for k in range(run.config.repeats)]
+    folders = [repeat_folder(run.folder, run.seed + k) for k in range(run.config.repeats)]
+    return [Run(each, task, allow_changed) for each in folders]
 
 
-def _opened(folder: str | Path, task: Task | None = None) -> Run:
-    run = Run(folder, task)
+def _opened(folder: str | Path, task: Task | None, allow_changed: bool) -> Run:
+    run = Run(folder, task, allow_changed)
     if not run.finished:
         raise PolyarchError(f"{folder} is not finished; run `{resume_command(run.folder)}`")
+    if not allow_changed:
+        run.config.check_code()
     return run
 
 

@@ -282,17 +282,23 @@ def _reference(factory: Callable[[], nn.Module]) -> str:
         )
     module = factory.__module__
     if module == "__main__":
-        module = _main_name()
+        module = main_name()
     return f"{module}:{name}"
 
 
-def _main_name() -> str:
+def main_name() -> str:
     """What the running script is called when it is imported."""
     main = sys.modules["__main__"]
     if main.__spec__ is not None:  # python -m package.script
         return main.__spec__.name
-    path = getattr(main, "__file__", None)
-    return Path(path).stem if path else "__main__"
+    path = main_file()
+    return path.stem if path else "__main__"
+
+
+def main_file() -> Path | None:
+    """Where the running script is; None where there is none, as in a notebook."""
+    path = getattr(sys.modules["__main__"], "__file__", None)
+    return Path(path) if path else None
 
 
 def _resolved(reference: str) -> Callable[[], nn.Module]:
@@ -300,7 +306,7 @@ def _resolved(reference: str) -> Callable[[], nn.Module]:
 
     module, _, name = reference.partition(":")
     main = sys.modules["__main__"]
-    if module == _main_name() and hasattr(main, name):  # the script that runs: importing it would run it again
+    if module == main_name() and hasattr(main, name):  # the script that runs: importing it would run it again
         made: Callable[[], nn.Module] = getattr(main, name)
         return made
     found: Callable[[], nn.Module] = load(reference, "space")
