@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+import torch
 from commandline import SMALL, check_one_line, cli, files, refused
 
 import polyarch as pa
@@ -60,7 +61,7 @@ def test_a_run_keeps_what_its_inputs_are(home):
     assert kept["shape"] == [3]
     assert kept["type"] == "numbers"
     assert kept["columns"] == {"names": list(NAMES), "label": "kind", "delimiter": ";"}
-    numbers = pa.open_run(home / "run").task().training.x
+    numbers = torch.cat([split.x for split in pa.open_run(home / "run").task().splits.values()])
     for name, bound in (("low", numbers.amin(0)), ("high", numbers.amax(0))):
         assert kept[name] == bound.tolist()
 

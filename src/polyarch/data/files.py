@@ -36,6 +36,8 @@ class FileSource(Unsplit):
     """Data at a path."""
 
     path: str
+    standardise: bool = field(default=True, kw_only=True)
+    """Bring inputs to mean 0 and deviation 1, as training examples have them; else networks see them as they are."""
 
     @property
     @override
@@ -65,6 +67,7 @@ class Npz(FileSource):
             y_test=arrays.get("y_test"),
             kind=self.kind,
             noise=self.noise,
+            standardise=self.standardise,
         )
 
     @staticmethod
@@ -113,6 +116,7 @@ class Csv(FileSource):
             kind=self.kind,
             noise=self.noise,
             classes=classes,
+            standardise=self.standardise,
             columns=Columns(names, self.label, self.delimiter),
         )
 
@@ -174,7 +178,13 @@ class ImageFolder(FileSource):
                     f" {images[0].width}x{images[0].height}; make them equal, or set size to scale them all"
                 )
         mode = "L" if all(image.mode == "L" for image in images) else "RGB"
-        return RawData(stacked(images, mode), np.array(y), where=str(root), classes=tuple(classes))
+        return RawData(
+            stacked(images, mode),
+            np.array(y),
+            where=str(root),
+            classes=tuple(classes),
+            standardise=self.standardise,
+        )
 
 
 def absolute(path: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
@@ -41,7 +41,7 @@ class Inputs:
     """Of one example: (features,), (channels, height, width) or (length,)."""
     type: InputType = "numbers"
     low: tuple[float, ...] = ()
-    """The least among the training examples: of every column where columns have names, else of all together."""
+    """The least of all examples: in every column where columns have names, else of all together."""
     high: tuple[float, ...] = ()
     columns: Columns | None = None
     """None where they have no names: then they are told apart by their places alone."""
@@ -50,6 +50,11 @@ class Inputs:
         """What `inputs_from` needs to make this again."""
         found: dict[str, Any] = plain(self)
         return found
+
+    @property
+    def tokens(self) -> int:
+        """How many different ones there are, where inputs are tokens; else 0."""
+        return 1 + int(self.high[0]) if self.type == "tokens" else 0
 
     @property
     def words(self) -> str:
@@ -68,7 +73,8 @@ class Inputs:
             return x.astype(np.float64) if are_tokens(x) else x
         if x.dtype.kind not in "ui":
             raise PolyarchError(
-                f"{what} holds values of type {x.dtype}, and this run takes tokens; give whole numbers, as int64"
+                f"{what} holds values of type {x.dtype}, and this run takes tokens; give whole numbers, as int64 in a "
+                ".npz"
             )
         return x.astype(np.int64)
 
@@ -88,10 +94,10 @@ class Inputs:
         low, high = (0.0, highest_byte) if pixels else (min(self.low), max(self.high))
         least, most = x.min().item(), x.max().item()
         if self.type == "tokens":
-            if most > high:
+            if TYPES.get(x.dtype) != "tokens" or most > high:
                 raise PolyarchError(
-                    f"{text} has the token {most}, and this run has learnt those from 0 to {high:.0f}; put one of "
-                    "these in its place"
+                    f"{text} has inputs up to {most:g}, and this run knows the tokens 0 to {high:g}; put one of these "
+                    "in the place of each that it does not know"
                 )
             return
         outside = pixels and (least < low or most > high)
@@ -118,8 +124,9 @@ def inputs_from(settings: Mapping[str, Any]) -> Inputs:
     )
 
 
-def inputs_of(x: Tensor, columns: Columns | None) -> Inputs:
-    """What inputs [n, ...] are."""
-    values = x.reshape(len(x), -1) if columns else x.reshape(-1, 1)
-    low, high = values.amin(0).tolist(), values.amax(0).tolist()
-    return Inputs(tuple(x.shape[1:]), TYPES.get(x.dtype, "numbers"), tuple(low), tuple(high), columns)
+def inputs_of(parts: Sequence[Tensor], columns: Columns | None) -> Inputs:
+    """What inputs are, given in several parts [n, ...]."""
+    rows = [x.reshape(len(x), -1) if columns else x.reshape(-1, 1) for x in parts]
+    low = torch.stack([values.amin(0) for values in rows]).amin(0).tolist()
+    high = torch.stack([values.amax(0) for values in rows]).amax(0).tolist()
+    return Inputs(tuple(parts[0].shape[1:]), TYPES.get(parts[0].dtype, "numbers"), tuple(low), tuple(high), columns)

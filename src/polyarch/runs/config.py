@@ -128,7 +128,8 @@ class Config:
 
     def shape(self) -> TaskShape:
         """The sizes that networks of this run are built for."""
-        return TaskShape(self.inputs().shape, self.likelihood().outputs)
+        inputs = self.inputs()
+        return TaskShape(inputs.shape, self.likelihood().outputs, inputs.tokens)
 
 
 def _made(kind: str, described: dict[str, Any]) -> Any:

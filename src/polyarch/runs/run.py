@@ -331,7 +331,7 @@ class Run:
             task = make_task(raw, name=text, sizes={})
         else:
             task = source.task()
-        if task.shape != self.config.shape():
+        if (task.input_shape, task.likelihood.outputs) != (self.inputs.shape, self.config.likelihood().outputs):
             raise PolyarchError(
                 f"{text} has inputs of shape {task.input_shape} and {task.likelihood.outputs} outputs; this run is for "
                 f"{self.inputs.shape} and {self.config.likelihood().outputs}: give data of that shape"

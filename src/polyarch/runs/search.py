@@ -276,7 +276,9 @@ def _train(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequ
         callbacks = [*callbacks, Checkpoints()]
     started = time.monotonic()
     stages = len(loop.method.stages(config.make_space()))
-    beginning = Beginning(config.data["examples"], loop.epochs, stages, loop.progress.stage, loop.progress.epoch)
+    at = (stages, loop.progress.stage, loop.progress.epoch)
+    length = task.input_shape[0] if task.tokens else 0
+    beginning = Beginning(config.data["examples"], loop.epochs, *at, tokens=length)
     for callback in callbacks if distributed.rank() == 0 else ():
         callback.on_begin(beginning)
     while True:
