@@ -93,6 +93,19 @@ def test_what_is_left_over_is_said(home, plain, tmp_path):
     check_one_line(said.err, ("notes.csv: column 'note' left over",))
 
 
+def test_a_column_in_another_unit_is_said(home, tmp_path):
+    """Rightly so, it may be; but not without a word."""
+    grams = TABLE | {"weight": [repr(1000 * float(cell)) for cell in TABLE["weight"]]}
+    path = write(tmp_path / "grams.csv", grams, ";")
+    said = cli("predict", home / "run", "--inputs", path)
+    assert said.code == 0
+    assert "column 'weight' far from all that the run has seen; are the units the same?" in said.err
+    labelled = write(path, grams | {"kind": [CLASSES[k] for k in KIND]}, ";")
+    said = cli("evaluate", home / "run", "--data", labelled)
+    assert said.code == 0
+    check_one_line(said.err, "column 'weight' far from all")
+
+
 def test_missing_columns_are_refused_by_name(home, tmp_path):
     before = files(home)
     some = write(tmp_path / "some.csv", {"kind": ["no"] * 90, "width": TABLE["width"]}, ";")

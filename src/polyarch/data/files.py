@@ -15,7 +15,7 @@ import numpy as np
 from typing_extensions import override
 
 from polyarch.data.checks import Array, reason
-from polyarch.data.kinds import Columns
+from polyarch.data.kinds import Columns, named
 from polyarch.data.source import Unsplit
 from polyarch.data.splitting import Kind, RawData
 from polyarch.data.task import Noise
@@ -27,8 +27,6 @@ logger = logging.getLogger("polyarch")
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
 GREY_MODES = ("1", "L", "LA")
 DEEP_MODES = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
-NAMED = 8
-"""So many columns are named in a sentence, and the others counted."""
 
 
 @dataclass(frozen=True)
@@ -285,7 +283,7 @@ def check_columns(path: str, header: list[str], wanted: Sequence[str]) -> None:
     missing = [name for name in wanted if name not in header]
     if missing:
         raise PolyarchError(
-            f"{path}: no {_named(missing)}, which the run takes (the header has {_named(header)}); add what is missing"
+            f"{path}: no {named(missing)}, which the run takes (the header has {named(header)}); add what is missing"
             " under that name, and separate cells as the run's data does"
         )
 
@@ -294,13 +292,7 @@ def say_left_over(path: str, header: list[str], used: Sequence[str]) -> None:
     """Says which columns of a table are of no use to a run; only once all others were read, or an error is said."""
     left_over = [name for name in header if name not in used]
     if left_over:
-        logger.warning("%s: %s left over, which the run does not take", path, _named(left_over))
-
-
-def _named(columns: Sequence[str]) -> str:
-    """Columns in a sentence."""
-    more = f" and {len(columns) - NAMED} more" if len(columns) > NAMED else ""
-    return f"column{'s' * (len(columns) > 1)} {', '.join(map(repr, columns[:NAMED]))}{more}"
+        logger.warning("%s: %s left over, which the run does not take", path, named(left_over))
 
 
 def csv_numbers(path: str, line: int, cells: dict[str, str], columns: Iterable[str]) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
@@ -14,9 +15,13 @@ from polyarch.data.checks import Array, are_tokens
 from polyarch.errors import PolyarchError
 from polyarch.settings import plain
 
+logger = logging.getLogger("polyarch")
+
 InputType = Literal["numbers", "bytes", "tokens"]
 TYPES: dict[torch.dtype, InputType] = {torch.uint8: "bytes", torch.int64: "tokens"}
 """What inputs are by how they are kept; all others are numbers."""
+NAMED = 8
+"""So many columns are named in a sentence, and the others counted."""
 APART = 10
 """Images whose numbers are so many times those of others are on another scale: bytes, and what goes from 0 to 1."""
 
@@ -82,8 +87,8 @@ class Inputs:
         """Raises where inputs of this shape are on another scale than the run's own, so that all answers mislead.
 
         Pixels that are bytes have a known range, to which others must keep; of other inputs only the size is compared.
-        Two arrays of bytes may both be dark, and two of features may well be far apart. Of tokens that it has not seen
-        a run knows nothing.
+        Two arrays of bytes may both be dark, and two of features may well be far apart: of columns, that is said. Of
+        tokens that it has not seen a run knows nothing.
 
         Args:
             text: what to call them in an error.
@@ -100,6 +105,8 @@ class Inputs:
                     "in the place of each that it does not know"
                 )
             return
+        if self.columns:
+            self._say_far(self.columns, text, x)
         outside = pixels and (least < low or most > high)
         same = TYPES.get(x.dtype, "numbers") == self.type and (self.type == "bytes" or len(self.shape) == 1)
         reach, own = max(abs(least), abs(most)), max(abs(low), abs(high))
@@ -110,6 +117,20 @@ class Inputs:
                 f"{high:.3g}, so that whatever is said of them would come of the scale; scale them to that range, and "
                 "save them as a .npz"
             )
+
+    def _say_far(self, columns: Columns, text: str, x: Tensor) -> None:
+        """Says in which columns all numbers are far from the run's own, by more than the width of its range."""
+        low, high = torch.tensor(self.low), torch.tensor(self.high)
+        far = (x.amin(0) > 2 * high - low) | (x.amax(0) < 2 * low - high)
+        names = [name for name, is_far in zip(columns.names, far.tolist(), strict=True) if is_far]
+        if names:
+            logger.warning("%s: %s far from all that the run has seen; are the units the same?", text, named(names))
+
+
+def named(columns: Sequence[str]) -> str:
+    """Columns in a sentence."""
+    more = f" and {len(columns) - NAMED} more" if len(columns) > NAMED else ""
+    return f"column{'s' * (len(columns) > 1)} {', '.join(map(repr, columns[:NAMED]))}{more}"
 
 
 def inputs_from(settings: Mapping[str, Any]) -> Inputs:
