@@ -12,6 +12,8 @@ import torch
 from commandline import POLYARCH, check_one_line, cli, files, refused
 
 import polyarch as pa
+from polyarch.callbacks import Checkpoints
+from polyarch.testing.callbacks import InterruptAfter
 
 OWN = """
 import polyarch as pa
@@ -357,3 +359,16 @@ def test_changed_code_under_a_table_of_scores(changing, tmp_path):
     (changing / "changing.py").write_text(ACTIVATED.replace("nn.GELU()", "nn.ReLU()"))
     refused("rank", "changing", "--by", "parameters", "--table", "none.npz", says="has changed since, in changing")
     refused("rank", "changing", "--by", "parameters", "--table", "none.npz", "--allow-changed", says="none.npz")
+
+
+def test_an_interrupted_search_goes_on_with_its_own_code_alone(changing):
+    task, method = pa.data.load("tiny.npz", select=0.3), pa.methods.Parsec(epochs=3, samples=2, batch_size=32)
+    told = [Checkpoints(seconds=0), InterruptAfter(1)]
+    with pytest.raises(KeyboardInterrupt):
+        pa.search(pa.ModuleSpace("changing:Network"), task, method, out="begun", callbacks=told)
+    before = files(changing / "begun")
+    (changing / "changing.py").write_text(ACTIVATED.replace("nn.GELU()", "nn.ReLU()"))
+    refused("search", "--resume", "--out", "begun", says="has changed since, in changing")
+    assert files(changing / "begun") == before
+    (changing / "changing.py").write_text(ACTIVATED)
+    assert cli("search", "--resume", "--out", "begun").code == 0

@@ -105,8 +105,6 @@ class Inputs:
                     "in the place of each that it does not know"
                 )
             return
-        if self.columns:
-            self._say_far(self.columns, text, x)
         outside = pixels and (least < low or most > high)
         same = TYPES.get(x.dtype, "numbers") == self.type and (self.type == "bytes" or len(self.shape) == 1)
         reach, own = max(abs(least), abs(most)), max(abs(low), abs(high))
@@ -117,6 +115,8 @@ class Inputs:
                 f"{high:.3g}, so that whatever is said of them would come of the scale; scale them to that range, and "
                 "save them as a .npz"
             )
+        if self.columns:
+            self._say_far(self.columns, text, x)
 
     def _say_far(self, columns: Columns, text: str, x: Tensor) -> None:
         """Says in which columns all numbers are far from the run's own, by more than the width of its range."""
