@@ -12,7 +12,7 @@ import torch
 import polyarch as pa
 from polyarch import PolyarchError, files
 from polyarch.files import locked, read_json, write_json, write_whole
-from polyarch.runs.config import Config
+from polyarch.runs.config import FORMAT, Config
 from polyarch.training import checkpoints
 
 TENSORS = {
@@ -150,7 +150,7 @@ def test_configs_of_another_version_or_shape(tmp_path):
     write_json(tmp_path / "config.json", {"format": 99})
     with pytest.raises(PolyarchError, match="use the version that wrote it"):
         Config.read(tmp_path)
-    write_json(tmp_path / "config.json", {"format": 3})
+    write_json(tmp_path / "config.json", {"format": FORMAT})
     with pytest.raises(PolyarchError, match="not a run's config"):
         Config.read(tmp_path)
     (tmp_path / "config.json").write_text("[]")

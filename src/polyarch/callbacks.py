@@ -29,6 +29,8 @@ class Beginning:
     """Where it goes on, from 0."""
     epoch: int
     """Whole epochs of the stage that are done."""
+    tokens: int = 0
+    """How many an example has, where inputs are tokens; 0: they are numbers."""
 
 
 @final

@@ -9,9 +9,11 @@ import sys
 import numpy as np
 import pytest
 import torch
-from commandline import POLYARCH, check_one_line, cli, refused
+from commandline import POLYARCH, check_one_line, cli, files, refused
 
 import polyarch as pa
+from polyarch.callbacks import Checkpoints
+from polyarch.testing.callbacks import InterruptAfter
 
 OWN = """
 import polyarch as pa
@@ -271,3 +273,102 @@ def test_a_model_that_another_process_does_not_find(home, searched):
     done = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     check_one_line(done.stderr, ("cannot import space 'my_model:Network'", "on PYTHONPATH"))
+
+
+ACTIVATED = """
+import polyarch as pa
+from torch import nn
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = pa.Choice("layer", {"short": nn.Linear(4, 6), "long": nn.Sequential(nn.Linear(4, 6), nn.Tanh())})
+        self.head = nn.Sequential(nn.GELU(), nn.Linear(6, 3))
+
+    def forward(self, x):
+        return self.head(self.layer(x))
+"""
+
+
+@pytest.fixture
+def changing(home, monkeypatch):
+    """A model in a file that tests change, and a run of it, whose report and trust there are."""
+    (home / "changing.py").write_text(ACTIVATED)
+    if not (home / "changing").exists():
+        arguments = ("--space", "changing:Network", *PARSEC, "--data", "tiny.npz", "--set", "select=0.3")
+        assert cli("search", *arguments, "--out", "changing").code == 0
+        np.savez(home / "x.npz", x=np.zeros((2, 4)))
+    yield home
+    (home / "changing.py").write_text(ACTIVATED)
+
+
+USES = (
+    ("evaluate", "changing"),
+    ("predict", "changing", "--inputs", "x.npz"),
+    ("report", "changing"),
+    ("search", "--resume", "--out", "changing"),
+    ("select", "changing", "--by", "parameters", "--sample", "2"),
+    ("select", "changing", "--by", "parameters", "--method", "random-search", "--budget", "1"),
+    ("train", "changing", "--set", "epochs=1", "--out", "other"),
+    ("train", "changing", "--set", "epochs=1", "--inherit", "--out", "inheriting"),
+    (
+        "search",
+        "--belief-from",
+        "changing",
+        "--space",
+        "changing:Network",
+        *PARSEC,
+        "--data",
+        "tiny.npz",
+        "--out",
+        "on",
+    ),
+    ("trust", "changing", "--train", "2", "--set", "epochs=1", "--device", "cpu"),
+)
+
+
+@pytest.mark.parametrize("command", USES, ids=lambda command: "-".join(command[:3:2]))
+def test_a_run_whose_code_has_changed_is_not_used_silently(changing, command):
+    """Another activation has the same weights, so that nothing else shows: 0.972 became 0.944."""
+    before = files(changing / "changing")
+    folders = {path.name for path in changing.iterdir()}
+    (changing / "changing.py").write_text(ACTIVATED.replace("nn.GELU()", "nn.ReLU()"))
+    refused(*command, says=("has changed since, in changing", "put it back", "--allow-changed", "allow_changed=True"))
+    assert files(changing / "changing") == before
+    assert {path.name for path in changing.iterdir()} == folders
+    assert cli(*command, "--allow-changed").code == 0
+    assert cli("show", "changing", "--json").code == 0
+
+
+def test_a_comment_changes_no_code(changing):
+    (changing / "changing.py").write_text("# mine\n" + ACTIVATED.replace("nn.GELU()", "nn.GELU( )  # smooth"))
+    assert cli("evaluate", "changing").code == 0
+
+
+def test_changed_code_in_python(changing):
+    (changing / "changing.py").write_text(ACTIVATED.replace("nn.GELU()", "nn.ReLU()"))
+    for opened in (pa.open_run, pa.open_best, pa.resume):
+        with pytest.raises(pa.PolyarchError, match="has changed since, in changing"):
+            opened("changing")
+        assert opened("changing", allow_changed=True).config.space["name"] == "module"
+
+
+def test_changed_code_under_a_table_of_scores(changing, tmp_path):
+    """`rank` takes a run, too."""
+    (changing / "changing.py").write_text(ACTIVATED.replace("nn.GELU()", "nn.ReLU()"))
+    refused("rank", "changing", "--by", "parameters", "--table", "none.npz", says="has changed since, in changing")
+    refused("rank", "changing", "--by", "parameters", "--table", "none.npz", "--allow-changed", says="none.npz")
+
+
+def test_an_interrupted_search_goes_on_with_its_own_code_alone(changing):
+    task, method = pa.data.load("tiny.npz", select=0.3), pa.methods.Parsec(epochs=3, samples=2, batch_size=32)
+    told = [Checkpoints(seconds=0), InterruptAfter(1)]
+    with pytest.raises(KeyboardInterrupt):
+        pa.search(pa.ModuleSpace("changing:Network"), task, method, out="begun", callbacks=told)
+    before = files(changing / "begun")
+    (changing / "changing.py").write_text(ACTIVATED.replace("nn.GELU()", "nn.ReLU()"))
+    refused("search", "--resume", "--out", "begun", says="has changed since, in changing")
+    assert files(changing / "begun") == before
+    (changing / "changing.py").write_text(ACTIVATED)
+    assert cli("search", "--resume", "--out", "begun").code == 0

@@ -117,7 +117,7 @@ def test_an_image_folder_from_search_to_predict(tmp_path):
     rows = cli("predict", out, "--inputs", images, "--json").json["predictions"]
     assert [row["input"] for row in rows[:2]] == ["cat/00.png", "cat/01.png"]
     assert list(rows[0]["probabilities"]) == ["cat", "dog"]
-    _, x = pa.data.read_inputs(str(images), (1, 8, 8))
+    _, x = pa.open_run(out).inputs_at(str(images))
     probs = torch.tensor([list(row["probabilities"].values()) for row in rows])
     run = pa.open_run(out)
     said = run.ensemble().precisely(x).tempered(run.temperature)

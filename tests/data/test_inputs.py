@@ -6,13 +6,17 @@ import pytest
 import torch
 from PIL import Image
 
-from polyarch.data import load
-from polyarch.data.inputs import read_inputs
+from polyarch.data import inputs, load
+from polyarch.data.kinds import Inputs
 from polyarch.errors import PolyarchError
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(20, 3))
 Y = np.arange(20) % 2
+
+
+def read_inputs(path, shape):
+    return inputs.read_inputs(path, Inputs(shape))
 
 
 def trained_on(path, **settings):
@@ -59,14 +63,13 @@ def write_image(path: Path, mode="RGB", size=(6, 5)):
 )
 def test_npz_is_read_as_in_training(tmp_path, x):
     np.savez(tmp_path / "d.npz", x=x, y=Y)
-    expected = trained_on(tmp_path / "d.npz")
-    shape = tuple(expected.shape[1:])
-    names, found = read_inputs(str(tmp_path / "d.npz"), shape)
+    task = load(tmp_path / "d.npz", select=0, test=0)
+    names, found = inputs.read_inputs(str(tmp_path / "d.npz"), task.inputs)
     assert names == [str(i) for i in range(20)]
-    assert_same(found, expected)
+    assert_same(found, task.train.x)
     with (tmp_path / "alone.NPZ").open("wb") as file:
         np.savez(file, x)
-    assert_same(read_inputs(str(tmp_path / "alone.NPZ"), shape)[1], expected)
+    assert_same(inputs.read_inputs(str(tmp_path / "alone.NPZ"), task.inputs)[1], task.train.x)
 
 
 def test_npz_with_other_arrays(tmp_path):

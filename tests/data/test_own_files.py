@@ -183,3 +183,19 @@ def test_bad_image_folders(fails, tmp_path):
         fails(tmp_path, "odd.png: not a readable 8-bit image")
     Image.new("I;16", (6, 5)).save(odd)
     fails(tmp_path, "odd.png: not a readable 8-bit image", "more than 8 bits")
+
+
+def test_inputs_that_are_not_standardised(tmp_path):
+    """Of a table, arrays in a file and in memory, Datasets and images."""
+    x = 7 + 3 * np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    np.savez(tmp_path / "d.npz", x=x, y=Y)
+    lines = ["a,b,c,label", *(",".join([*map(str, row), str(y)]) for row, y in zip(x.tolist(), Y, strict=True))]
+    (tmp_path / "d.csv").write_text("\n".join(lines))
+    folder = tmp_path / "images"
+    write_images(folder, "RGB")
+    dataset = torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(Y))
+    for source in (tmp_path / "d.npz", tmp_path / "d.csv", folder, (x, Y), dataset):
+        plain, usual = (load(source, select=0, test=0, standardise=on) for on in (False, True))
+        assert torch.equal(plain.standardise(plain.train.x), plain.train.x.float())
+        assert usual.standardise(usual.train.x).mean().item() == pytest.approx(0, abs=1e-5)
+        assert plain.fingerprint != usual.fingerprint

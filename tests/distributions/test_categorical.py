@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -46,6 +48,11 @@ def test_a_point_mass_has_no_entropy_and_no_nan():
     assert point.entropy().item() == 0
     assert point.kl(uniform((DECISIONS[0],))).item() == pytest.approx(np.log(3))
     assert uniform((DECISIONS[0],)).kl(point).item() == np.inf
+
+
+def test_the_entropy_of_what_is_certain_is_zero_and_not_below():
+    certain = Categorical((Decision("a", ("x", "y")),), torch.tensor([[200.0, 0.0]]))
+    assert math.copysign(1, certain.entropy().item()) == 1
 
 
 def test_relaxed_weights_have_gradients_and_harden_as_temperature_falls():

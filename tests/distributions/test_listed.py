@@ -1,5 +1,7 @@
 """A list of architectures, against enumeration of the whole space."""
 
+import math
+
 import pytest
 import torch
 
@@ -39,6 +41,11 @@ def test_entropy_and_kl_are_sums_over_the_space(belief):
     assert belief.kl(belief).item() == pytest.approx(0, abs=1e-12)
     without = Listed(DECISIONS, CHOICES, torch.tensor([0.0, 0.0, -torch.inf]))
     assert without.entropy().item() == pytest.approx(torch.tensor(2.0).log().item())
+
+
+def test_the_entropy_of_a_sure_list_is_zero_and_not_below():
+    sure = Listed((Decision("a", ("x", "y")),), torch.tensor([[0]]), torch.zeros(1))
+    assert math.copysign(1, sure.entropy().item()) == 1
 
 
 def test_draws_are_as_frequent_as_they_should_be(belief):

@@ -722,9 +722,9 @@ def test_a_module_that_has_changed_is_refused(tmp_path, monkeypatch):
         importlib.invalidate_caches()
         sys.modules.pop("changing", None)
 
-    def refused(message):
+    def refused(message, allow_changed=False):
         with pytest.raises(PolyarchError, match=message) as caught:
-            pa.open_run(tmp_path / "run").model()
+            pa.open_run(tmp_path / "run", allow_changed=allow_changed).model()
         assert "\n" not in str(caught.value)
 
     monkeypatch.syspath_prepend(tmp_path)
@@ -733,7 +733,9 @@ def test_a_module_that_has_changed_is_refused(tmp_path, monkeypatch):
     task = pa.data.load(tmp_path / "tiny.npz", select=0.25)
     pa.search(ModuleSpace("changing:Network"), task, QUICK, out=tmp_path / "run", compute=pa.Compute("cpu"))
     become(OWN.replace('"tanh": nn.Tanh()', '"silu": nn.SiLU()'))
-    refused("no longer has the decisions that this run was made with; use the version of its code that wrote the run")
+    refused("the code that this run was made with has changed since, in changing")
+    changed = "no longer has the decisions that this run was made with; use the version of its code that wrote the run"
+    refused(changed, allow_changed=True)
     become(OWN.replace("class Network", "class Renamed"))
     refused("module 'changing' has no 'Network'")
     become(OWN.replace("class Network", "class Network(nn.Module:"))

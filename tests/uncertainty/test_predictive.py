@@ -89,6 +89,15 @@ def test_nothing_is_negative_in_single_precision():
     assert (got.mutual_information < 1e-6).all()
 
 
+def test_the_entropy_of_a_sure_mixture_is_not_below_zero():
+    """Weights sum to 1 but for rounding, so that the probability of a sure mixture may come out just above 1."""
+    log_probs = torch.log_softmax(torch.tensor([[[40.0, 0.0, -3.0]]]), -1).expand(8, -1, -1)
+    got = Predictive.from_members(log_probs, torch.full((8,), 0.1250001))
+    assert got.log_probs.max() > 0, "nothing is rounded up here"
+    for told in (got.entropy, got.expected_entropy, got.mutual_information, got.tempered(0.5).entropy):
+        assert math.copysign(1, told.item()) == 1
+
+
 def test_gradients_reach_members():
     log_probs, weights = members()
     log_probs[0, 0] = torch.tensor([0.0, -math.inf, -math.inf, -math.inf])

@@ -33,6 +33,7 @@ class Request:
     seeds: int
     seed: int
     settings: list[str]
+    allow_changed: bool
 
 
 def search(asked: Request, as_json: bool) -> None:
@@ -91,7 +92,7 @@ def _prepared(asked: Request, groups: dict[str, type[Any]]) -> _Prepared:
         table = open_table(asked.table) if asked.table else None
         cls, preset = find("score", asked.by)
         values = assign({**groups, "score": cls}, asked.settings)
-        run, score = open_run(asked.run), make(cls, {**preset, **values["score"]})
+        run, score = open_run(asked.run, allow_changed=asked.allow_changed), make(cls, {**preset, **values["score"]})
         [like] = candidates_of(run, [run.selected("argmax")], score.needs, Streams(asked.seed)["data"])
         evaluator = ScoreEvaluator(score, like, score.trained_examples, score.trained_examples, asked.seed)
         return _Prepared(run.space, evaluator, asked.by, table, values)

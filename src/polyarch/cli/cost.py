@@ -34,14 +34,12 @@ def cost(
     found: dict[str, object] = {"space": space, "architecture": str(architecture)}
     found |= vars(chosen.cost(architecture, shape))
     if latency:
-        import torch
-
         from polyarch.runs.options import find_device
         from polyarch.spaces.cost import forward_seconds
 
         where = find_device(device)
         model = chosen.evaluated().build(architecture, shape).eval().to(where)
-        seconds = forward_seconds({"network": model}, torch.zeros(batch, *shape.input, device=where))["network"]
+        seconds = forward_seconds({"network": model}, shape.trial(batch, where))["network"]
         found |= {"seconds": seconds, "batch": batch, "device": str(where)}
     if as_json:
         print(json.dumps(found))

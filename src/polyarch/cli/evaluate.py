@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyarch.cli.metrics import print_metrics
-from polyarch.cli.options import Json, RunFolder
+from polyarch.cli.options import AllowChanged, Json, RunFolder
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,6 +62,7 @@ def evaluate(
             "--figure", metavar="FILE", help="Draw calibration, risk and mutual information: a .png or .svg file."
         ),
     ] = None,
+    allow_changed: AllowChanged = False,
     as_json: Json = False,
 ) -> None:
     """Accuracy, log-likelihood, calibration and uncertainty of the selected network and the mixtures."""
@@ -76,13 +77,13 @@ def evaluate(
     if figure is not None:
         _check_figure(figure)
     strength = {"budget": _share("--budget", budget), "steps": steps, "step_size": _share("--step-size", step_size)}
-    opened = open_run(run)
+    opened = open_run(run, allow_changed=allow_changed)
     architecture = opened.selected(select) if select else opened.architecture
     split = opened.task().test if data is None else opened.other_data(data)
     if split is None:
         raise PolyarchError("this run has no test data; name some with --data")
     classifies = _classifies(opened, {"--ood": ood, "--attack": attack, "--figure": figure})
-    outside = None if ood is None else opened.other_inputs(ood, split.x)
+    outside = None if ood is None else opened.other_inputs(ood)
     attacker = None if attack is None else _attacker(opened, split, strength, opened.seed if seed is None else seed)
     ensemble = opened.ensemble(architecture, members=members, seed=seed)
     found: dict[str, Any] = {"run": str(run), "architecture": str(architecture), "members": len(ensemble.weights)}

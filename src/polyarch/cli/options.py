@@ -16,4 +16,8 @@ Set = Annotated[
         help="Any setting of data, space, method or search; GROUP.NAME where a name is in several. May be repeated.",
     ),
 ]
+AllowChanged = Annotated[
+    bool,
+    typer.Option("--allow-changed", help="Go on although code of your own has changed since the run was made."),
+]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyarch.cli.options import Json, RunFolder
+from polyarch.cli.options import AllowChanged, Json, RunFolder
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,20 +44,20 @@ def predict(
             "average, for inputs that are exchangeable with the split calibrate.",
         ),
     ] = None,
+    allow_changed: AllowChanged = False,
     as_json: Json = False,
 ) -> None:
     """Class, probabilities, entropy and mutual information of every input, or mean, deviation and quantiles, as CSV."""
-    from polyarch.data.inputs import read_inputs
     from polyarch.data.task import Classification
     from polyarch.errors import PolyarchError
     from polyarch.runs.guarantees import quantile_for_coverage, threshold_for
     from polyarch.runs.run import open_run
 
-    opened = open_run(run)
+    opened = open_run(run, allow_changed=allow_changed)
     classifies = isinstance(opened.config.likelihood(), Classification)
     if risk is not None and not classifies:
         raise PolyarchError("--risk is for classification, and this run predicts a number; leave it out")
-    names, x = read_inputs(inputs, opened.config.shape().input)
+    names, x = opened.inputs_at(inputs)
     ensemble = opened.ensemble()
     threshold = None if risk is None else threshold_for(opened, ensemble, risk)
     quantile = None if coverage is None else quantile_for_coverage(opened, ensemble, coverage)

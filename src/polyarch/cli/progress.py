@@ -44,7 +44,8 @@ class Shown(Callback, ABC):
     @override
     def on_begin(self, beginning: Beginning) -> None:
         sizes = ", ".join(f"{count:,} {split}" for split, count in beginning.examples.items())
-        self.say(f"{self.title}: {sizes} examples")
+        tokens = f" of {beginning.tokens:,} tokens each" if beginning.tokens else ""
+        self.say(f"{self.title}: {sizes} examples{tokens}")
 
     @override
     def on_evaluation(self, evaluation: Evaluation) -> None:

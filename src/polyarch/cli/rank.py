@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyarch.cli.options import Json, Set
+from polyarch.cli.options import AllowChanged, Json, Set
 
 if TYPE_CHECKING:
     from polyarch.architecture import Architecture
@@ -90,6 +90,7 @@ def rank(
         typer.Option("--out", help="A folder for every score, the figures and a plot; run again, it goes on there."),
     ] = None,
     settings: Set = [],  # noqa: B006
+    allow_changed: AllowChanged = False,
     as_json: Json = False,
 ) -> None:
     """Compare what scores say of architectures with the truth, beside chance and the number of parameters.
@@ -99,7 +100,7 @@ def rank(
     from polyarch.ranking import rank as compare
     from polyarch.tables import find_truth
 
-    given = _given(run, space, data, inputs, classes, by, settings)
+    given = _given(run, space, data, inputs, classes, by, settings, allow_changed)
     watched = (given.run.config.table, given.run.config.column) if given.run and not table else (table, column)
     truth = find_truth(given.space, watched[0] or None, column or watched[1])
     better = truth.better
@@ -159,6 +160,7 @@ def _given(
     classes: int | None,
     by: str,
     settings: Sequence[str],
+    allow_changed: bool,
 ) -> _Given:
     from polyarch.cli.choices import assign, find
     from polyarch.cli.cost import input_shape
@@ -185,7 +187,7 @@ def _given(
     values = assign(groups, _spread(settings, groups, list(classes_of)))
     scores = {name: make(cls, {**preset, **values[name]}) for name, (cls, preset) in classes_of.items()}
     if folder:
-        run = open_run(folder)
+        run = open_run(folder, allow_changed=allow_changed)
         return _Given(run, run.space, run.config.shape(), None, scores)
     assert space
     cls, preset = find("space", space)

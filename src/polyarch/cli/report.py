@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polyarch.cli.options import Json, RunFolder
+from polyarch.cli.options import AllowChanged, Json, RunFolder
 
 if TYPE_CHECKING:
     from polyarch.runs.run import Run
@@ -20,14 +20,21 @@ def report(
         list[Path],
         typer.Option("--baseline", metavar="RUN", help="A run of one option to show beside it; may be repeated."),
     ] = [],  # noqa: B006
+    allow_changed: AllowChanged = False,
     as_json: Json = False,
 ) -> None:
     """Write the one-file HTML report of a run again."""
-    page = write(run, baselines)
+    page = write(run, baselines, allow_changed=allow_changed)
     print(json.dumps({"run": str(run), "report": str(page)}) if as_json else page)
 
 
-def write(folder: Path, baselines: list[Path] | None = None, runs: list[Run] | None = None) -> Path:
+def write(
+    folder: Path,
+    baselines: list[Path] | None = None,
+    runs: list[Run] | None = None,
+    *,
+    allow_changed: bool = False,
+) -> Path:
     """Writes the report of a run, or of every repeat and their summary; baselines beneath the run come along.
 
     `runs` are those in the folder, where they are at hand with their data and what was asked of them.
@@ -35,9 +42,9 @@ def write(folder: Path, baselines: list[Path] | None = None, runs: list[Run] | N
     from polyarch.report import write_report, write_summary_report
     from polyarch.runs.run import open_repeats
 
-    runs = runs or open_repeats(folder)
+    runs = runs or open_repeats(folder, allow_changed=allow_changed)
     own = sorted((folder / "baselines").glob("*"))
-    others = [open_repeats(path) for path in [*own, *(baselines or [])]]
+    others = [open_repeats(path, allow_changed=allow_changed) for path in [*own, *(baselines or [])]]
 
     def beside(seed: int) -> list[Run]:
         return [next((run for run in repeats if run.seed == seed), repeats[0]) for repeats in others]

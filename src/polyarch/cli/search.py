@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyarch.cli.options import Json, Set
+from polyarch.cli.options import AllowChanged, Json, Set
 
 if TYPE_CHECKING:
     from polyarch.callbacks import Callback
@@ -71,6 +71,7 @@ def search(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")] = False,
     settings: Set = [],  # noqa: B006
+    allow_changed: AllowChanged = False,
     as_json: Json = False,
 ) -> None:
     """Learn a distribution over architectures and the weights that go with it, and write a report."""
@@ -80,7 +81,7 @@ def search(
     with interruptible(out, baselines):
         begin_or_go_on = go_on if resume else _begin
         options = [part.strip() for part in baselines.split(",") if part.strip()]
-        finish(out, begin_or_go_on(out, flags, settings, options), as_json)
+        finish(out, begin_or_go_on(out, flags, settings, options, allow_changed), as_json)
 
 
 @contextmanager
@@ -94,7 +95,9 @@ def interruptible(out: Path, baselines: str = "") -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _begin(out: Path, flags: dict[str, Any], settings: list[str], options: list[str]) -> Run | list[Run]:
+def _begin(
+    out: Path, flags: dict[str, Any], settings: list[str], options: list[str], allow_changed: bool
+) -> Run | list[Run]:
     from polyarch.cli.choices import asked, choose
     from polyarch.cli.progress import progress
     from polyarch.runs import search as searching
@@ -114,11 +117,13 @@ def _begin(out: Path, flags: dict[str, Any], settings: list[str], options: list[
             seed=flags["seed"] or 0,
             repeats=(names.repeats or chosen.repeats) if flags["repeats"] is None else flags["repeats"],
             select=chosen.search.selection,
-            start=Start(prior=chosen.search.prior or None, belief_from=flags["belief_from"]),
+            start=Start(
+                prior=chosen.search.prior or None, belief_from=flags["belief_from"], allow_changed=allow_changed
+            ),
             compute=Compute(flags["device"] or "auto", flags["precision"] or "float32", chosen.search.fast),
             callbacks=[*truth, bar],
         )
-    _train_baselines(out, baselines)
+    _train_baselines(out, baselines, allow_changed)
     return found
 
 
@@ -131,7 +136,9 @@ def _table_truth(table: str | None, column: str | None) -> list[Callback]:
     return [TableTruth(table, column)] if table else []
 
 
-def go_on(out: Path, flags: dict[str, Any], settings: list[str], options: list[str]) -> Run | list[Run]:
+def go_on(
+    out: Path, flags: dict[str, Any], settings: list[str], options: list[str], allow_changed: bool
+) -> Run | list[Run]:
     """Resumes the run in a folder; a flag may repeat what it was told, not change it."""
     from polyarch.cli.progress import progress
     from polyarch.runs import search as searching
@@ -142,8 +149,8 @@ def go_on(out: Path, flags: dict[str, Any], settings: list[str], options: list[s
     space = config.make_space()
     baselines = _baselines([*options, *_begun(out, space)], space, config.make_method())
     with progress() as bar:
-        found = searching.resume(out, callbacks=[bar])
-    _train_baselines(out, baselines)
+        found = searching.resume(out, callbacks=[bar], allow_changed=allow_changed)
+    _train_baselines(out, baselines, allow_changed)
     return found
 
 
@@ -156,7 +163,7 @@ def finish(out: Path, found: Run | list[Run], as_json: bool) -> None:
     if distributed.rank() > 0:
         return
     runs = found if isinstance(found, list) else [found]
-    page = write(out, runs=runs)
+    page = write(out, runs=runs, allow_changed=True)  # else nothing had been found
     show_runs(out, runs, as_json)
     if not as_json:
         print(f"\nreport: {page}")
@@ -212,7 +219,7 @@ def _begun(out: Path, space: Space) -> list[str]:
     return [space.decisions[0].options[int(number)] for number in numbers if number.isdecimal()]
 
 
-def _train_baselines(out: Path, baselines: Mapping[str, FixedDepth]) -> None:
+def _train_baselines(out: Path, baselines: Mapping[str, FixedDepth], allow_changed: bool) -> None:
     """Trains each in a folder of its own beneath the run in `out`, on its data and seeds, or goes on with that."""
     from polyarch.cli.progress import progress
     from polyarch.runs import search as searching
@@ -229,7 +236,7 @@ def _train_baselines(out: Path, baselines: Mapping[str, FixedDepth]) -> None:
         folder = out / "baselines" / name
         with progress(f"fixed {decision.name} {decision.options[method.depth]}") as bar:
             if (folder / CONFIG).exists():
-                searching.resume(folder, task=task, callbacks=[bar])
+                searching.resume(folder, task=task, callbacks=[bar], allow_changed=allow_changed)
                 continue
             searching.search(
                 space,

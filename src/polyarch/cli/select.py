@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyarch.cli.options import Json
+from polyarch.cli.options import AllowChanged, Json
 
 if TYPE_CHECKING:
     from polyarch.scores.base import Score
@@ -47,6 +47,7 @@ def select(
     seconds: Annotated[str, typer.Option("--seconds", help="What an evaluation takes: a column, or a number.")] = "0",
     share: Annotated[float, typer.Option("--share", help="How much of these seconds is paid, such as 0.06.")] = 1.0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many searches, from --seed on.")] = 1,
+    allow_changed: AllowChanged = False,
     as_json: Json = False,
 ) -> None:
     """Draw architectures from belief, evaluate them by a score, and print the best; or search by --method."""
@@ -60,14 +61,30 @@ def select(
         from polyarch.cli.blackbox import Request
         from polyarch.cli.blackbox import search as search_black_box
 
-        asked = (method, run, by, space, table, column, truth, seconds, share, budget, unit, seeds, seed, settings)
+        asked = (
+            method,
+            run,
+            by,
+            space,
+            table,
+            column,
+            truth,
+            seconds,
+            share,
+            budget,
+            unit,
+            seeds,
+            seed,
+            settings,
+            allow_changed,
+        )
         search_black_box(Request(*asked), as_json)
         return
     if run is None or by is None:
         raise PolyarchError("give the folder of a run and --by SCORE; or --method to search a space")
     cls, preset = find("score", by)
     score = make(cls, {**preset, **assign({"score": cls}, settings)["score"]})
-    found = sample_and_score(open_run(run), score, sample, seed)
+    found = sample_and_score(open_run(run, allow_changed=allow_changed), score, sample, seed)
     if not as_json:
         _show(found, score, top)
         return

@@ -36,7 +36,7 @@ def show(
     """What a run found: the architecture, belief, and how good the network is."""
     from polyarch.runs.run import open_repeats
 
-    runs = open_repeats(run)
+    runs = open_repeats(run, allow_changed=True)  # what was found stays what it was
     if svg:
         _draw(svg, runs)
     show_runs(run, runs, as_json)
@@ -160,7 +160,9 @@ def baselines(folder: Path) -> list[list[Run]]:
     """The finished runs of one option beneath a run, the repeats of each together, first options first."""
     from polyarch.runs.run import RESULT, open_repeats
 
-    found = [open_repeats(path) for path in (folder / "baselines").glob("*") if (path / RESULT).exists()]
+    found = [
+        open_repeats(path, allow_changed=True) for path in (folder / "baselines").glob("*") if (path / RESULT).exists()
+    ]
     return sorted(found, key=lambda runs: runs[0].architecture.choices)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyarch.cli.options import Json, Set
+from polyarch.cli.options import AllowChanged, Json, Set
 from polyarch.cli.search import finish, go_on, interruptible
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def train(
     device: Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda. [default: auto]")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")] = False,
     settings: Set = [],  # noqa: B006
+    allow_changed: AllowChanged = False,
     as_json: Json = False,
 ) -> None:
     """Train one network properly, and write a report."""
@@ -42,9 +43,9 @@ def train(
         if resume:
             _check_only_out(run, inherit)
             asked = [f"method.architecture={arch}", *settings] if arch else settings
-            found = go_on(out, flags | {"method": _method(recipe) if recipe else None}, asked, [])
+            found = go_on(out, flags | {"method": _method(recipe) if recipe else None}, asked, [], allow_changed)
         else:
-            found = _begin(out, run, arch, recipe, inherit, flags, settings)
+            found = _begin(out, run, arch, recipe, inherit, flags, settings, allow_changed)
         finish(out, found, as_json)
 
 
@@ -77,6 +78,7 @@ def _begin(
     inherit: bool,
     flags: dict[str, Any],
     settings: list[str],
+    allow_changed: bool,
 ) -> Run | list[Run]:
     from polyarch.cli.choices import choose
     from polyarch.cli.progress import progress
@@ -85,7 +87,7 @@ def _begin(
     from polyarch.runs.options import Compute, Start
     from polyarch.runs.run import open_run
 
-    source = open_run(folder) if folder else None
+    source = open_run(folder, allow_changed=allow_changed) if folder else None
     if source is None and not (flags["space"] and arch):
         raise PolyarchError("say what to train: --space S --arch TEXT, or the folder of a search")
     if source is None and inherit:
@@ -106,7 +108,9 @@ def _begin(
             seed=flags["seed"] or 0,
             repeats=1 if flags["repeats"] is None else flags["repeats"],
             select=chosen.search.selection,
-            start=Start(prior=chosen.search.prior or None, weights_from=folder if inherit else None),
+            start=Start(
+                prior=chosen.search.prior or None, weights_from=folder if inherit else None, allow_changed=allow_changed
+            ),
             compute=Compute(flags["device"] or "auto"),
             callbacks=[bar],
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polyarch.cli.options import Json, RunFolder
+from polyarch.cli.options import AllowChanged, Json, RunFolder
 
 if TYPE_CHECKING:
     from polyarch.ranking import Trust
@@ -44,6 +44,7 @@ def trust(
         typer.Option("--set", metavar="NAME=VALUE", help="Of training, as in `polyarch train`. May be repeated."),
     ] = [],  # noqa: B006
     device: Annotated[str, typer.Option("--device", help="Of training: auto, cpu or cuda.")] = "auto",
+    allow_changed: AllowChanged = False,
     as_json: Json = False,
 ) -> None:
     """Whether belief orders architectures, and whether what it likes beats a random draw; in the run and its report."""
@@ -51,7 +52,7 @@ def trust(
     from polyarch.errors import PolyarchError
     from polyarch.runs.run import open_run
 
-    opened = open_run(run)
+    opened = open_run(run, allow_changed=allow_changed)
     if table is None:
         for option, given in (("--column", column), ("--sample", sample)):
             if given is not None:
@@ -61,7 +62,7 @@ def trust(
         raise PolyarchError("with --table nothing is trained; leave --train and --set out")
     else:
         found = _by_table(opened, table, column, SAMPLE if sample is None else sample)
-    page = write(run) if opened.config.data["source"] else None
+    page = write(run, allow_changed=allow_changed) if opened.config.data["source"] else None
     if as_json:
         print(json.dumps(found.summary() | {"run": str(run)}))
         return

@@ -15,8 +15,15 @@ NUMERIC = "buif"  # numpy's kinds: bool, unsigned, signed, float
 LABEL_LIMIT = 2**31  # a label beyond this is a mistake, and would not survive the conversion from float
 
 
+def are_tokens(x: Array) -> bool:
+    """Whether inputs are tokens, which have no order and no size: whole numbers [n, length] in 32 bits or 64."""
+    return x.ndim == 2 and x.dtype.kind == "i" and x.dtype.itemsize in (4, 8)
+
+
 def checked_inputs(x: Array, what: str) -> Array:
-    """Inputs as vectors [n, f] or images [n, c, h, w]; uint8 stays, every other type becomes float32.
+    """Inputs as vectors [n, f], images [n, c, h, w] or tokens [n, length].
+
+    Tokens become int64, uint8 stays, and every other type becomes float32.
 
     Args:
         x: [n, f], [n, h, w] (grey), [n, c, h, w], or [n, h, w, c] with c in (1, 3, 4) and h, w > 4.
@@ -28,6 +35,9 @@ def checked_inputs(x: Array, what: str) -> Array:
         raise PolyarchError(
             f"{what} has the shape {list(x.shape)}; give vectors [n, features] or images [n, channels, height, width]"
         )
+    if are_tokens(x):
+        _first_bad(x, x < 0, what, "whole numbers are tokens, which run from 0; save numbers as float32")
+        return x.astype(np.int64)
     if x.ndim == 3:
         x = x[:, None]
     elif x.ndim == 4 and x.shape[3] in (1, 3, 4) and min(x.shape[1:3]) > 4:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import logging
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ import numpy as np
 from typing_extensions import override
 
 from polyarch.data.checks import Array, reason
+from polyarch.data.kinds import Columns, named
 from polyarch.data.source import Unsplit
 from polyarch.data.splitting import Kind, RawData
 from polyarch.data.task import Noise
 from polyarch.errors import PolyarchError, unknown
 from polyarch.settings import Count
+
+logger = logging.getLogger("polyarch")
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
 GREY_MODES = ("1", "L", "LA")
@@ -30,6 +34,8 @@ class FileSource(Unsplit):
     """Data at a path."""
 
     path: str
+    standardise: bool = field(default=True, kw_only=True)
+    """Bring inputs to mean 0 and deviation 1, as training examples have them; else networks see them as they are."""
 
     @property
     @override
@@ -59,6 +65,7 @@ class Npz(FileSource):
             y_test=arrays.get("y_test"),
             kind=self.kind,
             noise=self.noise,
+            standardise=self.standardise,
         )
 
     @staticmethod
@@ -71,6 +78,8 @@ class Npz(FileSource):
 class Csv(FileSource):
     """A .csv file (UTF-8) with a header: one column of labels, all others numbers."""
 
+    features: tuple[str, ...] = field(default=(), kw_only=False)
+    """The columns that inputs are made of, in this order, whatever else there is; empty: all but the label's."""
     label: str = "label"
     """The column to predict."""
     kind: Kind = "classification"
@@ -82,20 +91,32 @@ class Csv(FileSource):
 
     @override
     def read(self) -> RawData:
-        """Vectors of all columns but the label's."""
+        """Vectors of the features."""
         header, lines = read_csv(self.text, self.delimiter)
         self._check_header(header)
+        names = self.features or tuple(name for name in header if name != self.label)
+        check_columns(self.text, header, names)
         features, labels, numbers = [], [], []
         for number, cells in lines:
-            labels.append(cells.pop(self.label).strip())
+            labels.append(cells[self.label].strip())
             if not labels[-1]:
                 raise line_error(self.text, number, f"has no label in column {self.label!r}; add it")
-            features.append(csv_numbers(self.text, number, cells))
+            features.append(csv_numbers(self.text, number, cells, names))
             numbers.append(number)
         if not labels:
             raise no_lines(self.text)
         y, classes = self._targets(labels, numbers)
-        return RawData(np.array(features), y, where=self.text, kind=self.kind, noise=self.noise, classes=classes)
+        say_left_over(self.text, header, [*names, self.label])
+        return RawData(
+            np.array(features),
+            y,
+            where=self.text,
+            kind=self.kind,
+            noise=self.noise,
+            classes=classes,
+            standardise=self.standardise,
+            columns=Columns(names, self.label, self.delimiter),
+        )
 
     def _check_header(self, header: list[str]) -> None:
         check_distinct(self.text, header)
@@ -155,7 +176,13 @@ class ImageFolder(FileSource):
                     f" {images[0].width}x{images[0].height}; make them equal, or set size to scale them all"
                 )
         mode = "L" if all(image.mode == "L" for image in images) else "RGB"
-        return RawData(stacked(images, mode), np.array(y), where=str(root), classes=tuple(classes))
+        return RawData(
+            stacked(images, mode),
+            np.array(y),
+            where=str(root),
+            classes=tuple(classes),
+            standardise=self.standardise,
+        )
 
 
 def absolute(path: str) -> str:
@@ -251,10 +278,28 @@ def check_distinct(path: str, header: list[str]) -> None:
         raise line_error(path, 1, f"names two columns {twice!r}; give every column its own name")
 
 
-def csv_numbers(path: str, line: int, cells: dict[str, str]) -> list[float]:
-    """The features in a line's cells."""
+def check_columns(path: str, header: list[str], wanted: Sequence[str]) -> None:
+    """Raises where a column is missing that a run takes."""
+    missing = [name for name in wanted if name not in header]
+    if missing:
+        raise PolyarchError(
+            f"{path}: no {named(missing)}, which the run takes (the header has {named(header)}); add what is missing"
+            " under that name, and separate cells as the run's data does"
+        )
+
+
+def say_left_over(path: str, header: list[str], used: Sequence[str]) -> None:
+    """Says which columns of a table are of no use to a run; only once all others were read, or an error is said."""
+    left_over = [name for name in header if name not in used]
+    if left_over:
+        logger.warning("%s: %s left over, which the run does not take", path, named(left_over))
+
+
+def csv_numbers(path: str, line: int, cells: dict[str, str], columns: Iterable[str]) -> list[float]:
+    """What columns hold in a line, in their order."""
     numbers = []
-    for column, cell in cells.items():
+    for column in columns:
+        cell = cells[column]
         value = number_in(cell)
         if value is None or not math.isfinite(value):
             raise line_error(path, line, f"has {cell!r} in column {column!r}; features must be finite numbers")

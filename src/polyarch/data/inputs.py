@@ -14,6 +14,7 @@ from polyarch.data.checks import Array, checked_inputs
 from polyarch.data.files import (
     IMAGE_ENDINGS,
     absolute,
+    check_columns,
     check_distinct,
     csv_numbers,
     is_image,
@@ -24,39 +25,42 @@ from polyarch.data.files import (
     read_csv,
     read_image,
     read_npz,
+    say_left_over,
     stacked,
 )
+from polyarch.data.kinds import Inputs
 from polyarch.errors import PolyarchError
 
 LABEL = "label"  # the default of Csv.label
 MODES = {1: "L", 3: "RGB"}
 
 
-def read_inputs(text: str, shape: tuple[int, ...]) -> tuple[list[str], Tensor]:
+def read_inputs(text: str, like: Inputs) -> tuple[list[str], Tensor]:
     """Inputs from a .npz, a .csv, an image, or a folder with images in it or below it.
 
     Args:
-        text: the path. Of a .npz, the array x is read, or the only array; of a .csv, all columns but a label;
-            images become grey or RGB, and are scaled where they differ in size.
-        shape: one example's shape, (features,) or (channels, height, width).
+        text: the path. Of a .npz, the array x is read, or the only array; of a .csv, the columns that `like` names, in
+            its order, or all but a label where it names none; images become grey or RGB, and are scaled where they
+            differ in size.
+        like: what a run's own inputs are (`Run.inputs`).
 
     Returns:
         Names (row numbers, or file names relative to the folder) and raw inputs [n, *shape], not
-        standardised: uint8 where the file holds uint8, else float32.
+        standardised: int64 where `like` are tokens, uint8 where the file holds uint8, else float32.
 
     Raises:
-        PolyarchError: the inputs are wrong or do not fit `shape`.
+        PolyarchError: the inputs are wrong or do not fit.
     """
     if not os.path.exists(os.path.expanduser(text)):
         raise PolyarchError(f"{text or repr(text)}: no such file or folder; check the path")
     path = Path(absolute(text))
     ending = path.suffix.lower()
     if path.is_dir() or is_image(path):
-        names, x = _images(path, shape)
+        names, x = _images(path, like.shape)
     elif ending == ".npz":
-        names, x = _npz(path, shape)
+        names, x = _npz(path, like)
     elif ending == ".csv":
-        names, x = _csv(path, shape)
+        names, x = _csv(path, like)
     else:
         raise PolyarchError(
             f"{path}: not a file of inputs that polyarch reads; give a .npz, a .csv, an image"
@@ -65,37 +69,51 @@ def read_inputs(text: str, shape: tuple[int, ...]) -> tuple[list[str], Tensor]:
     return names, torch.from_numpy(np.ascontiguousarray(x))
 
 
-def _npz(path: Path, shape: tuple[int, ...]) -> tuple[list[str], Array]:
+def _npz(path: Path, like: Inputs) -> tuple[list[str], Array]:
     arrays = read_npz(str(path), lambda present: present if len(present) == 1 else ["x"], "x=...")
     ((name, x),) = arrays.items()
-    x = checked_inputs(x, f"{path}: {name}")
-    if x.shape[1:] != shape:
+    x = checked_inputs(like.fitted(x, f"{path}: {name}"), f"{path}: {name}")
+    if x.shape[1:] != like.shape:
         raise PolyarchError(
-            f"{path}: {name} holds {_said(x.shape[1:])}, but the model takes {_said(shape)}; resize them to that "
+            f"{path}: {name} holds {_said(x.shape[1:])}, but the model takes {_said(like.shape)}; resize them to that "
             "shape, or give a folder of images, which is scaled"
         )
     return _numbered(x), x
 
 
-def _csv(path: Path, shape: tuple[int, ...]) -> tuple[list[str], Array]:
-    if len(shape) != 1:
-        raise PolyarchError(f"{path}: a .csv holds vectors, but the model takes {_said(shape)}; give a .npz or images")
-    header, lines = read_csv(str(path))
-    _check_header(path, header)
-    if len(header) not in (shape[0], shape[0] + 1):
-        raise _wrong_columns(path, header, shape[0])
+def _csv(path: Path, like: Inputs) -> tuple[list[str], Array]:
+    if len(like.shape) != 1:
+        raise PolyarchError(
+            f"{path}: a .csv holds vectors, but the model takes {_said(like.shape)}; give a .npz or images"
+        )
+    table = like.columns
+    header, lines = read_csv(str(path), table.delimiter if table else ",")
+    if table:
+        check_distinct(str(path), header)
+        check_columns(str(path), header, table.names)
+    else:
+        _check_header(path, header)
+        if len(header) not in (like.shape[0], like.shape[0] + 1):
+            raise _wrong_columns(path, header, like.shape[0])
     rows = list(lines)
     if not rows:
         raise no_lines(str(path))
-    if len(header) > shape[0]:
-        label = _label(header, [cells for _, cells in rows])
-        if label is None:
-            raise _wrong_columns(path, header, shape[0])
-        for _, cells in rows:
-            del cells[label]
-    numbers = np.array([csv_numbers(str(path), number, cells) for number, cells in rows])
-    x = checked_inputs(numbers, f"{path}: x")
+    columns = table.names if table else _by_place(path, header, rows, like.shape[0])
+    numbers = np.array([csv_numbers(str(path), number, cells, columns) for number, cells in rows])
+    x = checked_inputs(like.fitted(numbers, f"{path}: x"), f"{path}: x")
+    if table:
+        say_left_over(str(path), header, table.names)
     return _numbered(x), x
+
+
+def _by_place(path: Path, header: list[str], rows: list[tuple[int, dict[str, str]]], features: int) -> list[str]:
+    """The columns to read where a run has no names for its inputs: all, or all but the label."""
+    if len(header) == features:
+        return header
+    label = _label(header, [cells for _, cells in rows])
+    if label is None:
+        raise _wrong_columns(path, header, features)
+    return [name for name in header if name != label]
 
 
 def _check_header(path: Path, header: list[str]) -> None:

@@ -26,12 +26,27 @@ class Memory(Unsplit):
     """What y is: class indices, or numbers to predict."""
     noise: Noise = field(default="fixed", kw_only=True)
     """Standard deviation of numbers to predict: 1 (`fixed`), or learnt, one for the `task` or one per `input`."""
+    standardise: bool = field(default=True, kw_only=True)
+    """Bring inputs to mean 0 and deviation 1, as training examples have them; else networks see them as they are."""
 
     @property
     @override
     def text(self) -> None:
         """None: a run cannot load it again by itself."""
         return None
+
+    def _raw(self, x: Array, y: Array, where: str, x_test: Array | None = None, y_test: Array | None = None) -> RawData:
+        """What was read, under the settings of all data in memory."""
+        return RawData(
+            x,
+            y,
+            where=where,
+            x_test=x_test,
+            y_test=y_test,
+            kind=self.kind,
+            noise=self.noise,
+            standardise=self.standardise,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +65,9 @@ class Arrays(Memory):
         if (self.x_test is None) != (self.y_test is None):
             raise PolyarchError("arrays: only one of x_test and y_test is given; give both or neither")
         if self.x_test is None:
-            return RawData(x, y, where="arrays", kind=self.kind, noise=self.noise)
+            return self._raw(x, y, "arrays")
         x_test, y_test = _array(self.x_test, "x_test").copy(), _array(self.y_test, "y_test").copy()
-        return RawData(x, y, where="arrays", x_test=x_test, y_test=y_test, kind=self.kind, noise=self.noise)
+        return self._raw(x, y, "arrays", x_test, y_test)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +83,9 @@ class TorchDataset(Memory):
         where = type(self.dataset).__name__
         x, y = _items(self.dataset)
         if self.test_dataset is None:
-            return RawData(x, y, where=where, kind=self.kind, noise=self.noise)
+            return self._raw(x, y, where)
         x_test, y_test = _items(self.test_dataset)
-        return RawData(x, y, where=where, x_test=x_test, y_test=y_test, kind=self.kind, noise=self.noise)
+        return self._raw(x, y, where, x_test, y_test)
 
 
 def _items(dataset: Dataset[Any]) -> tuple[Array, Array]:

@@ -19,6 +19,7 @@ from polyarch.data.checks import (
     checked_labels,
     checked_numbers,
 )
+from polyarch.data.kinds import Columns
 from polyarch.data.labels import HIDDEN, keep_labels, turns
 from polyarch.data.task import Classification, Gaussian, Likelihood, Noise, Split, Standardise, Task
 from polyarch.errors import PolyarchError
@@ -50,6 +51,8 @@ class RawData:
     """Names of all classes in the order of their labels, where the data has them."""
     standardise: bool = True
     """Whether inputs are brought to mean 0 and deviation 1; not where networks must see them as they are."""
+    columns: Columns | None = None
+    """Of a table, what its columns are called."""
 
 
 def make_task(
@@ -127,6 +130,8 @@ def make_task(
         fingerprint=fingerprint(splits, mean, std),
         source=source,
         classes=raw.classes,
+        columns=raw.columns,
+        tokens=1 + int(max(x.max(), x_test.max(initial=0))) if x.dtype == np.int64 else 0,
         indices={role: torch.from_numpy(part) for role, part in parts.items() if len(part)},
         again=again,
     )
@@ -206,12 +211,16 @@ def check_disjoint(parts: Iterable[Indices], n: int) -> None:
         raise PolyarchError("splits overlap or leave examples out; please report this as a bug in polyarch")
 
 
-def statistics(x: Array) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def statistics(x: Array) -> tuple[Array, Array]:
     """Mean and standard deviation per feature [f] or per channel [c, 1, 1]; the deviation of a constant is 1.
+
+    Of tokens it is 0 and 1 as whole numbers, since they have neither order nor size.
 
     Args:
         x: the training inputs, [n, f] or [n, c, h, w].
     """
+    if x.dtype == np.int64:
+        return np.zeros(x.shape[1:], np.int64), np.ones(x.shape[1:], np.int64)
     axes = (0,) if x.ndim == 2 else (0, 2, 3)
     rows = max(1, CHUNK // int(np.prod(x.shape[1:])))
     chunks = [slice(start, start + rows) for start in range(0, len(x), rows)]

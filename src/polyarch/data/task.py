@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from polyarch.data.kinds import Columns, Inputs, inputs_of
 from polyarch.errors import PolyarchError
 
 NOT_FOR_LEARNING = ("calibrate", "test")
@@ -22,7 +23,7 @@ NOT_FOR_LEARNING = ("calibrate", "test")
 class Split:
     """Examples: `x` is [n, ...], `y` is [n].
 
-    Of a task as they were read, uint8 or float32; of a problem standardised and on the device.
+    Of a task as they were read, uint8, float32 or int64; of a problem standardised and on the device.
     """
 
     x: Tensor
@@ -222,10 +223,10 @@ def likelihood_from(settings: dict[str, Any]) -> Likelihood:
 
 
 class Standardise(nn.Module):
-    """Maps raw inputs (uint8 or float) to float32 of mean 0 and deviation 1 per channel or feature.
+    """Maps raw inputs (uint8 or float) to float32 of mean 0 and deviation 1 per channel or feature; tokens stay.
 
-    Mean and deviation are those of the training split. It travels with the model, so that a model takes
-    inputs exactly as they were read.
+    Mean and deviation are those of the training split, and whole numbers where inputs are tokens. It travels with the
+    model, so that a model takes inputs exactly as they were read.
     """
 
     def __init__(self, mean: Tensor, std: Tensor) -> None:
@@ -240,7 +241,8 @@ class Standardise(nn.Module):
     @override
     def forward(self, x: Tensor) -> Tensor:
         """[n, ...] raw -> [n, ...] standardised."""
-        return (x.to(self.mean.dtype) - self.mean) / self.std
+        x = x.to(self.mean.dtype)
+        return (x - self.mean) / self.std if x.is_floating_point() else x
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,6 +263,10 @@ class Task:
     "settings": {...}}`; None for data in memory."""
     classes: tuple[str, ...] = field(default=())
     """Names of the classes, where the data has them."""
+    columns: Columns | None = None
+    """Names of the inputs, where the data has them."""
+    tokens: int = 0
+    """How many different ones there are, where inputs are tokens, counted from 0; 0: inputs are numbers."""
     indices: Mapping[str, Tensor] = field(default_factory=dict)
     """Which of the examples that were read are in a split, sorted; not of a test set that the data came with."""
     again: Callable[..., Task] | None = field(default=None, repr=False)
@@ -328,9 +334,14 @@ class Task:
         return tuple(self.train.x.shape[1:])
 
     @property
+    def inputs(self) -> Inputs:
+        """What its inputs are, to which a run holds all others."""
+        return inputs_of([split.x for split in self.splits.values()], self.columns)
+
+    @property
     def shape(self) -> TaskShape:
         """What a network must know of the task."""
-        return TaskShape(self.input_shape, self.likelihood.outputs)
+        return TaskShape(self.input_shape, self.likelihood.outputs, self.tokens)
 
 
 @dataclass(frozen=True)
@@ -339,3 +350,11 @@ class TaskShape:
 
     input: tuple[int, ...]
     outputs: int
+    tokens: int = 0
+    """How many different ones there are, where inputs are tokens, counted from 0; 0: inputs are numbers."""
+
+    def trial(self, count: int, device: torch.device | None = None) -> Tensor:
+        """Inputs to try a network on: zeros, or the last of the tokens, for which an embedding must have a row."""
+        if self.tokens:
+            return torch.full((count, *self.input), self.tokens - 1, device=device)
+        return torch.zeros(count, *self.input, device=device)

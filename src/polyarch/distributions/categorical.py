@@ -78,7 +78,7 @@ class Categorical(Distribution):
 
     def entropy(self) -> Tensor:
         """Sum of the decisions' entropies."""
-        return -self.expected(self.log_probs)
+        return self.expected(-self.log_probs)  # not the negative of a sum: that of what is certain would be -0.0
 
     @override
     def mode(self) -> Tensor:

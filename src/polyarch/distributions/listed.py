@@ -67,7 +67,7 @@ class Listed(Distribution):
 
     @override
     def entropy(self) -> Tensor:
-        return -self._expected(self.log_weights)
+        return self._expected(-self.log_weights)  # not the negative of a sum: that of what is certain would be -0.0
 
     @override
     def mode(self) -> Tensor:

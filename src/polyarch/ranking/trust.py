@@ -260,7 +260,9 @@ def trust_by_training(
             with progress(f"{name}, {place + 1} of {len(to_train)}") as told:
                 callbacks = [told] if told else []
                 if (home / name / CONFIG).exists():
-                    trained = searching.resume(home / name, task=task, callbacks=callbacks)
+                    trained = searching.resume(
+                        home / name, task=task, callbacks=callbacks, allow_changed=run.allow_changed
+                    )
                 else:
                     assert task is not None
                     trained = searching.search(

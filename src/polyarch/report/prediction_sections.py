@@ -147,7 +147,7 @@ def _exits(report: ReportData) -> dict[str, Any]:
 def maps(report: ReportData) -> dict[str, Any] | None:
     """Maps of what networks predict for every point of a plane."""
     task = report.task
-    if task.input_shape != (2,):
+    if task.input_shape != (2,) or task.tokens:
         return None
     x = task.training.x.double().numpy()
     low, high = x.min(0), x.max(0)

@@ -250,7 +250,7 @@ def made(report: ReportData) -> dict[str, Any]:
     """Settings, and how to repeat, resume and use the run."""
     config, source = report.run.config, report.run.config.data["source"]
     again = report.folder.with_name(report.folder.name + "-again")
-    data: dict[str, Any] = {"name": config.data["name"], "input": " × ".join(map(str, config.data["input"]))}
+    data: dict[str, Any] = {"name": config.data["name"], "input": config.inputs().words}
     data |= {f"{formatting.SPLITS[name]} examples": formatting.whole(n) for name, n in config.data["examples"].items()}
     data |= {"likelihood" if k == "kind" else k: value for k, value in config.data["likelihood"].items()}
     data |= {"fingerprint": config.data["fingerprint"][:12]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,18 @@ import torch
 
 from polyarch import catalogue
 from polyarch.core import Method
+from polyarch.data.kinds import Inputs, inputs_from
 from polyarch.data.task import Likelihood, Task, TaskShape, likelihood_from
 from polyarch.distributions.categorical import Categorical, pad
 from polyarch.distributions.priors import make_prior
 from polyarch.errors import PolyarchError
 from polyarch.files import read_json, write_json
+from polyarch.runs.own_code import own_code
 from polyarch.settings import make, plain
 from polyarch.spaces.base import Space
 from polyarch.version import __version__
 
-FORMAT = 3
+FORMAT = 4
 CONFIG = "config.json"
 
 
@@ -33,7 +35,7 @@ class Config:
     method: dict[str, Any]
     """name, settings."""
     data: dict[str, Any]
-    """name, source, fingerprint, input, likelihood, classes, examples."""
+    """name, source, fingerprint, inputs, likelihood, classes, examples."""
     prior: str | dict[str, list[float]]
     """A prior's name, or log-probabilities of the options of every decision."""
     select: str
@@ -54,6 +56,8 @@ class Config:
     """Of products and convolutions while searching, on a CUDA device."""
     fast: bool = True
     """Whether networks may run in a form that is fused for speed, on a CUDA device."""
+    code: dict[str, str] = field(default_factory=dict)
+    """By module of one's own, the digest of what space and method use of it."""
     format: int = FORMAT
 
     def write(self, folder: Path) -> None:
@@ -77,6 +81,20 @@ class Config:
             return cls(**values)
         except TypeError as error:
             raise PolyarchError(f"{path} is not a run's config ({error}); restore it or start a new run") from None
+
+    def check_code(self) -> None:
+        """Raises where code of one's own is no longer what the run was made with.
+
+        Weights may fit it all the same, and mean something else: an activation has none.
+        """
+        now = own_code([self.space, self.method]) if self.code else {}
+        changed = [module for module, digest in self.code.items() if now.get(module, digest) != digest]
+        if changed:
+            raise PolyarchError(
+                f"the code that this run was made with has changed since, in {' and '.join(changed)}, and what it "
+                "learnt may mean something else there; put it back as it was, or go on with it as it is now by "
+                "--allow-changed (allow_changed=True in Python)"
+            )
 
     def make_space(self) -> Space:
         """The space, checked against the decisions it had when the run began."""
@@ -104,9 +122,14 @@ class Config:
         """The task's likelihood."""
         return likelihood_from(self.data["likelihood"])
 
+    def inputs(self) -> Inputs:
+        """What the run's inputs are, to which all others are held."""
+        return inputs_from(self.data["inputs"])
+
     def shape(self) -> TaskShape:
         """The sizes that networks of this run are built for."""
-        return TaskShape(tuple(self.data["input"]), self.likelihood().outputs)
+        inputs = self.inputs()
+        return TaskShape(inputs.shape, self.likelihood().outputs, inputs.tokens)
 
 
 def _made(kind: str, described: dict[str, Any]) -> Any:
@@ -140,7 +163,7 @@ def describe_task(task: Task) -> dict[str, Any]:
         "name": task.name,
         "source": task.source,
         "fingerprint": task.fingerprint,
-        "input": list(task.input_shape),
+        "inputs": task.inputs.settings(),
         "likelihood": task.likelihood.settings(),
         "classes": list(task.classes),
         "examples": {name: len(split) for name, split in task.splits.items()},

@@ -53,6 +53,8 @@ class Start:
     weights_from: str | Path | None = None
     """The folder of a finished run; training one network (`Standalone`) starts from the weights that the run gives its
     architecture."""
+    allow_changed: bool = False
+    """Whether code of one's own may have changed since these runs were made; else that is refused."""
 
 
 def find_device(name: str) -> torch.device:

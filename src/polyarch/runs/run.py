@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from polyarch import data
 from polyarch.architecture import Architecture
 from polyarch.core import Meaning
-from polyarch.data.files import FileSource
+from polyarch.data.files import Csv, FileSource
+from polyarch.data.kinds import Inputs
 from polyarch.data.splitting import make_task
 from polyarch.data.task import Gaussian, Likelihood, Split, Standardise, Task
 from polyarch.distributions import selection
@@ -49,23 +50,24 @@ EVIDENCE = "evidence.safetensors"
 NOISE = "noise.json"
 RESULT = "result.json"
 METRICS = "metrics.jsonl"
-APART = 10
-"""Images whose numbers are so many times those of others are on another scale: bytes, and what goes from 0 to 1."""
 
 
 class Run:
     """One seed's finished search: its belief, the selected architecture, and networks with trained weights."""
 
-    def __init__(self, folder: str | Path, task: Task | None = None) -> None:
+    def __init__(self, folder: str | Path, task: Task | None = None, allow_changed: bool = False) -> None:
         """Opens a folder; nothing heavy is read before it is asked for.
 
         Args:
             folder: of the run.
             task: its data, where that is at hand; else it is loaded again when needed.
+            allow_changed: whether code of one's own may have changed since: `open_run` looks, and so does whatever
+                opens runs beneath this one.
         """
         self.folder = Path(folder)
         self.config = Config.read(self.folder)
         self._task = task
+        self.allow_changed = allow_changed
         self.answers: dict[str, Answers] = {}
         """What was said of splits, by their names, while the run is open (`results.answers_of`)."""
 
@@ -318,44 +320,62 @@ class Run:
     def other_data(self, text: str) -> Split:
         """Labelled data, read as the run's own was: its test split where it comes with one, else all of it."""
         source = data.source_from(text, self._settings_for(data.source_for(text)))
+        columns = self.inputs.columns
+        if isinstance(source, Csv) and columns:
+            source = replace(source, features=columns.names)
         if isinstance(source, FileSource) and source.text != (self.config.data["source"] or {}).get("data"):
-            task = make_task(source.read(), name=text, sizes={})
+            raw = source.read()
+            raw = replace(raw, x=self.inputs.fitted(raw.x, f"{text}: x"))
+            if raw.x_test is not None:
+                raw = replace(raw, x_test=self.inputs.fitted(raw.x_test, f"{text}: x_test"))
+            task = make_task(raw, name=text, sizes={})
         else:
             task = source.task()
-        if task.shape != self.config.shape():
+        if (task.input_shape, task.likelihood.outputs) != (self.inputs.shape, self.config.likelihood().outputs):
             raise PolyarchError(
                 f"{text} has inputs of shape {task.input_shape} and {task.likelihood.outputs} outputs; this run is for "
-                f"{tuple(self.config.data['input'])} and {self.config.likelihood().outputs}: give data of that shape"
+                f"{self.inputs.shape} and {self.config.likelihood().outputs}: give data of that shape"
             )
         known = tuple(self.config.data["classes"])
         if known and task.classes and task.classes != known:
             raise PolyarchError(
                 f"{text} has the classes {', '.join(task.classes)}; this run knows {', '.join(known)}: give those"
             )
-        return task.test or task.train
+        split = task.test or task.train
+        self.inputs.check(text, split.x, self.highest_byte)
+        return split
 
-    def other_inputs(self, text: str, like: Tensor) -> Tensor:
+    def inputs_at(self, text: str) -> tuple[list[str], Tensor]:
+        """Inputs to predict, as `data.read_inputs` reads them, and refused where they are on another scale."""
+        names, x = data.read_inputs(text, self.inputs)
+        self.inputs.check(text, x, self.highest_byte)
+        return names, x
+
+    def other_inputs(self, text: str) -> Tensor:
         """Inputs of any kind, with labels or without, for which the run was not made: out-of-distribution data.
 
         Args:
-            text: a name (its test split is taken where it has one), or a path as `read_inputs` takes it.
-            like: [n, ...], raw inputs that the run was made for.
+            text: a name (its test split is taken where it has one), or a path as `inputs_at` takes it.
 
         Returns:
-            Raw inputs [m, ...] of the shape of `like` and on its scale: uint8 where both are, else float32.
+            Raw inputs [m, ...] of the shape of the run's own and on their scale.
         """
         if text not in data.SOURCES and Path(text).expanduser().exists():
-            _, x = data.read_inputs(text, tuple(like.shape[1:]))
-        else:
-            task = data.source_from(text, self._settings_for(data.source_for(text))).task()
-            x = (task.test or task.train).x
-        if x.shape[1:] != like.shape[1:]:
+            return self.inputs_at(text)[1]
+        task = data.source_from(text, self._settings_for(data.source_for(text))).task()
+        x = (task.test or task.train).x
+        if tuple(x.shape[1:]) != self.inputs.shape:
             raise PolyarchError(
-                f"{text} has inputs {list(x.shape[1:])}, and this run takes {list(like.shape[1:])}; resize them first: "
-                "save them as images in a folder, which is scaled when it is read, or as a .npz of that shape"
+                f"{text} has inputs {list(x.shape[1:])}, and this run takes {list(self.inputs.shape)}; resize them "
+                "first: save them as images in a folder, which is scaled when it is read, or as a .npz of that shape"
             )
-        _check_scale(text, x, like, self.highest_byte)
-        return x if x.dtype == like.dtype else x.float()
+        self.inputs.check(text, x, self.highest_byte)
+        return x
+
+    @cached_property
+    def inputs(self) -> Inputs:
+        """What the run's inputs are, to which all others are held."""
+        return self.config.inputs()
 
     @property
     def highest_byte(self) -> float:
@@ -398,58 +418,52 @@ class Run:
         return f"Run({str(self.folder)!r})"
 
 
-def _check_scale(text: str, x: Tensor, like: Tensor, highest_byte: float) -> None:
-    """Raises where other inputs are on another scale than the run's own, so that any number would tell them apart.
+def open_run(folder: str | Path, *, allow_changed: bool = False) -> Run:
+    """A finished run; for a folder of several repeats, take one of `open_repeats`, or `open_best`.
 
-    Pixels that are bytes have a known range, to which others must keep; of other inputs only the size is compared. Two
-    arrays of bytes may both be dark, and two of features may well be far apart, which is what is to be found out.
+    Args:
+        folder: of the run.
+        allow_changed: whether code of one's own may have changed since the run was made; else that is refused.
     """
-    pixels = like.dtype == torch.uint8 and like.dim() == 4
-    low, high = (0.0, highest_byte) if pixels else (like.min().item(), like.max().item())
-    least, most = x.min().item(), x.max().item()
-    outside = pixels and (least < low or most > high)
-    same_kind = x.dtype == like.dtype and (like.dtype == torch.uint8 or like.dim() == 2)
-    reach, own = max(abs(least), abs(most)), max(abs(low), abs(high))
-    apart = not same_kind and min(reach, own) > 0 and max(reach / own, own / reach) >= APART
-    if outside or apart:
-        raise PolyarchError(
-            f"{text} has numbers from {least:.3g} to {most:.3g}, and this run's own are from {low:.3g} to {high:.3g}, "
-            "so that any number would tell them apart; scale them to that range, and save them as a .npz"
-        )
-
-
-def open_run(folder: str | Path) -> Run:
-    """A finished run; for a folder of several repeats, take one of `open_repeats`, or `open_best`."""
-    run = _opened(folder)
+    run = _opened(folder, None, allow_changed)
     if run.config.repeats > 1:
         best = repeat_folder(run.folder, run.result["best"])
         raise PolyarchError(f"{folder} holds {run.config.repeats} repeats; open one of them, such as {best}, the best")
     return run
 
 
-def open_best(folder: str | Path) -> Run:
+def open_best(folder: str | Path, *, allow_changed: bool = False) -> Run:
     """Of a finished run's repeats the best by validation data, or by the training objective where there is none.
 
-    For a single run, itself. Test data has no part in it.
+    For a single run, itself. Test data has no part in it. `allow_changed` is that of `open_run`.
     """
-    run = _opened(folder)
+    run = _opened(folder, None, allow_changed)
     if run.config.repeats == 1:
         return run
-    return Run(repeat_folder(run.folder, run.result["best"]))
+    return Run(repeat_folder(run.folder, run.result["best"]), None, allow_changed)
 
 
-def open_repeats(folder: str | Path, task: Task | None = None) -> list[Run]:
-    """Every repeat of a finished run; for a single run, itself. `task`: their data, where that is at hand."""
-    run = _opened(folder, task)
+def open_repeats(folder: str | Path, task: Task | None = None, *, allow_changed: bool = False) -> list[Run]:
+    """Every repeat of a finished run; for a single run, itself.
+
+    Args:
+        folder: of the run.
+        task: their data, where that is at hand.
+        allow_changed: that of `open_run`.
+    """
+    run = _opened(folder, task, allow_changed)
     if run.config.repeats == 1:
         return [run]
-    return [Run(repeat_folder(run.folder, run.seed + k), task) for k in range(run.config.repeats)]
+    folders = [repeat_folder(run.folder, run.seed + k) for k in range(run.config.repeats)]
+    return [Run(each, task, allow_changed) for each in folders]
 
 
-def _opened(folder: str | Path, task: Task | None = None) -> Run:
-    run = Run(folder, task)
+def _opened(folder: str | Path, task: Task | None, allow_changed: bool) -> Run:
+    run = Run(folder, task, allow_changed)
     if not run.finished:
         raise PolyarchError(f"{folder} is not finished; run `{resume_command(run.folder)}`")
+    if not allow_changed:
+        run.config.check_code()
     return run
 
 

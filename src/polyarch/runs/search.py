@@ -25,6 +25,7 @@ from polyarch.runs import config as configs
 from polyarch.runs.config import CONFIG, Config
 from polyarch.runs.finishing import finish, one_repeat
 from polyarch.runs.options import Compute, Start
+from polyarch.runs.own_code import own_code
 from polyarch.runs.run import METRICS, Run, check_same_data, open_repeats, open_run
 from polyarch.runs.saving import newest_whole, save, under
 from polyarch.runs.table_truth import open_table_truth, table_truth_of
@@ -85,9 +86,10 @@ def search(
         )
     table, column = open_table_truth(callbacks, space)
     usual = method.prior(space)
+    space_told, method_told = configs.describe_space(space), configs.describe_method(method)
     config = Config(
-        space=configs.describe_space(space),
-        method=configs.describe_method(method),
+        space=space_told,
+        method=method_told,
         data=configs.describe_task(task),
         prior=configs.describe_prior(start.prior if start.prior is not None else usual or "uniform", space),
         select=selection.rule_for(select, space.nested, {name: len(split) for name, split in task.splits.items()}),
@@ -97,6 +99,7 @@ def search(
         precision=compute.precision,
         fast=compute.fast,
         versions=configs.versions(),
+        code=own_code([space_told, method_told]),
         belief_from=str(Path(start.belief_from).resolve()) if start.belief_from else "",
         weights_from=str(Path(start.weights_from).resolve()) if start.weights_from else "",
         table=table,
@@ -112,7 +115,7 @@ def search(
     if distributed.rank() == 0:
         _check_free(folder)
     with saying_what_to_lower(method, space, repeats):
-        loop = _first(config, task)  # what does not go together shows here
+        loop = _first(config, task, start.allow_changed)  # what does not go together shows here
         config = replace(config, method=configs.describe_method(loop.method))  # what it chose by rule, too
         if distributed.rank() == 0:
             say_if_too_short(loop.method, loop.problem, loop.state)
@@ -121,16 +124,25 @@ def search(
     return _one_or_all(runs)
 
 
-def resume(out: str | Path, *, task: Task | None = None, callbacks: Sequence[Callback] = ()) -> Run | list[Run]:
+def resume(
+    out: str | Path,
+    *,
+    task: Task | None = None,
+    callbacks: Sequence[Callback] = (),
+    allow_changed: bool = False,
+) -> Run | list[Run]:
     """Goes on with a search that was interrupted, to the same end as if it had not been.
 
     Args:
         out: the folder of the run.
         task: the data, for a run whose data came from memory; otherwise it is loaded again and checked.
         callbacks: as for `search`. The table that a run is watched by need not be given again.
+        allow_changed: whether code of one's own may have changed since the run began; else that is refused.
     """
     folder = Path(out)
     run = Run(folder)
+    if not allow_changed:
+        run.config.check_code()
     if not run.finished:
         task = task or run.task()
         check_same_data(run.config, task)
@@ -140,9 +152,9 @@ def resume(out: str | Path, *, task: Task | None = None, callbacks: Sequence[Cal
             distributed.barrier()
             if not finished:
                 with saying_what_to_lower(run.config.make_method(), run.config.make_space(), run.config.repeats):
-                    loop = _restored(folder, run.config, task)
+                    loop = _restored(folder, run.config, task, allow_changed)
                     return _one_or_all(_train(folder, run.config, task, loop, callbacks))
-    return _one_or_all(open_repeats(folder, task))
+    return _one_or_all(open_repeats(folder, task, allow_changed=True))
 
 
 def make_problem(config: Config, space: Space, task: Task, device: torch.device) -> Problem:
@@ -198,16 +210,16 @@ def _streams(config: Config) -> list[Streams]:
     return [Streams(config.seed + k) for k in range(config.repeats)]
 
 
-def _first(config: Config, task: Task) -> Loop:
+def _first(config: Config, task: Task, allow_changed: bool) -> Loop:
     """The first stage, from fresh weights or from those that are inherited."""
-    previous = _inherited(config) if config.weights_from else None
-    belief = _learnt(config) if config.belief_from else None
+    previous = _inherited(config, allow_changed) if config.weights_from else None
+    belief = _learnt(config, allow_changed) if config.belief_from else None
     return _prepare(config, task, Progress(), _streams(config), previous, belief)
 
 
-def _learnt(config: Config) -> dict[str, Tensor]:
+def _learnt(config: Config, allow_changed: bool) -> dict[str, Tensor]:
     """The belief of another run, as tensors of this one's."""
-    run = open_run(config.belief_from)
+    run = open_run(config.belief_from, allow_changed=allow_changed)
     for what, own, other in (
         ("space", config.space["signature"], run.config.space["signature"]),
         ("method", type(config.make_method()), type(run.config.make_method())),
@@ -221,9 +233,9 @@ def _learnt(config: Config) -> dict[str, Tensor]:
     return run.belief
 
 
-def _inherited(config: Config) -> State:
+def _inherited(config: Config, allow_changed: bool) -> State:
     """One network of another run, as the state that training it alone starts from."""
-    run = open_run(config.weights_from)
+    run = open_run(config.weights_from, allow_changed=allow_changed)
     space = config.make_method().stages(config.make_space())[0].space
     if not isinstance(space, Restricted) or space.count() > 1:
         raise PolyarchError("only training one network starts from inherited weights; leave weights_from out")
@@ -267,7 +279,9 @@ def _train(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequ
         callbacks = [*callbacks, Checkpoints()]
     started = time.monotonic()
     stages = len(loop.method.stages(config.make_space()))
-    beginning = Beginning(config.data["examples"], loop.epochs, stages, loop.progress.stage, loop.progress.epoch)
+    at = (stages, loop.progress.stage, loop.progress.epoch)
+    length = task.input_shape[0] if task.tokens else 0
+    beginning = Beginning(config.data["examples"], loop.epochs, *at, tokens=length)
     for callback in callbacks if distributed.rank() == 0 else ():
         callback.on_begin(beginning)
     while True:
@@ -281,7 +295,7 @@ def _train(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequ
         loop = _prepare(config, task, next_up, list(loop.streams), learnt)
     runs = finish(folder, config, task, loop, callbacks) if distributed.rank() == 0 else []
     distributed.barrier()
-    return runs or open_repeats(folder, task)
+    return runs or open_repeats(folder, task, allow_changed=True)
 
 
 def _run_stage(
@@ -341,13 +355,13 @@ def _diverged(folder: Path, loop: Loop, diverged: Diverged) -> PolyarchError:
     )
 
 
-def _restored(folder: Path, config: Config, task: Task) -> Loop:
+def _restored(folder: Path, config: Config, task: Task, allow_changed: bool) -> Loop:
     """The stage that an interrupted run was in, as its newest whole checkpoint has it; without one, from the start."""
     if config.device == "cuda" and not torch.cuda.is_available():
         raise PolyarchError(f"{folder} was begun on a CUDA device and there is none here; resume it where there is one")
     found = newest_whole(folder)
     if found is None:
-        return _first(config, task)
+        return _first(config, task, allow_changed)
     tensors, numbers = found
     loop = _prepare(config, task, Progress(**numbers["progress"]), _streams(config), None)
     loop.state.copy_from(under("state/", tensors))

@@ -108,6 +108,11 @@ class Candidate:
         if held[need] is None or (need in _NEEDS_LIKELIHOOD and self.likelihood is None):
             raise PolyarchError(f"{who} needs {_WANTED[need]}")
 
+    def check_numbers(self, who: str) -> None:
+        """Raises where inputs are tokens, which cannot be changed a little, as `who` needs."""
+        if self.shape.tokens:
+            raise PolyarchError(f"{who} needs inputs that are numbers, and these are tokens; take another score")
+
     def cost(self) -> Cost:
         """Parameters and multiply-accumulates."""
         return self.space.cost(self.architecture, self.shape)

@@ -36,6 +36,7 @@ class JacobCov(Score):
         def evaluate(candidate: Candidate, network: nn.Module) -> Tensor:
             candidate.check("data")
             assert candidate.data is not None
+            candidate.check_numbers(self.name)
             return jacob_cov(network, candidate.data.x)
 
         return evaluated(candidates, generator, evaluate)

@@ -30,7 +30,11 @@ class SynFlow(Score):
 
     @override
     def __call__(self, candidates: Sequence[Candidate], generator: torch.Generator) -> Tensor:
-        return evaluated(candidates, generator, lambda candidate, network: synflow(network, candidate.shape.input))
+        def evaluate(candidate: Candidate, network: nn.Module) -> Tensor:
+            candidate.check_numbers(self.name)
+            return synflow(network, candidate.shape.input)
+
+        return evaluated(candidates, generator, evaluate)
 
 
 def synflow(network: nn.Module, input_shape: tuple[int, ...]) -> Tensor:

@@ -229,7 +229,7 @@ class Space(ABC):
         """Parameters and multiply-accumulates of the network to train, computed without memory for its weights."""
         with torch.device("meta"):
             module = self.evaluated().build(architecture, shape)
-        return cost_of(module, shape.input)
+        return cost_of(module, shape)
 
     def canonical(self, architecture: Architecture) -> str:
         """A text that is the same for architectures that are the same network, differently written."""

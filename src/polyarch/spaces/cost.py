@@ -32,14 +32,14 @@ class Cost:
     macs: int
 
 
-def cost_of(module: nn.Module, input_shape: tuple[int, ...]) -> Cost:
+def cost_of(module: nn.Module, shape: TaskShape) -> Cost:
     """Counts by running `module` once on its own device (the meta device does, and holds no memory)."""
-    macs = _macs(module, input_shape)
+    macs = _macs(module, shape)
     parameters = sum(p.numel() for name, p in module.named_parameters() if not name.startswith(AUXILIARY))
     return Cost(parameters, sum(macs.values()))
 
 
-def _macs(module: nn.Module, input_shape: tuple[int, ...]) -> dict[str, int]:
+def _macs(module: nn.Module, shape: TaskShape) -> dict[str, int]:
     """Multiply-accumulates of every convolution and linear layer, by its path, in one pass in evaluation mode."""
     macs: dict[str, int] = {}
     hooks = []
@@ -55,7 +55,7 @@ def _macs(module: nn.Module, input_shape: tuple[int, ...]) -> dict[str, int]:
     training = module.training
     try:
         with torch.no_grad():
-            module.eval()(torch.zeros(1, *input_shape, device=_device(module)))
+            module.eval()(shape.trial(1, _device(module)))
     finally:
         module.train(training)
         for hook in hooks:
@@ -155,7 +155,7 @@ def choice_costs(make: Callable[[], nn.Module], relaxation: Relaxation, shape: T
         )
     everything = {d.name: torch.ones(len(d), 1, 1, device=_device(network)) for d in relaxation.simplices}
     with selecting(points, everything):
-        macs = _macs(network, shape.input)
+        macs = _macs(network, shape)
     sizes = {name: p.numel() for name, p in network.named_parameters() if not name.startswith(AUXILIARY)}
     options = {d.name: [[0, 0] for _ in d.options] for d in relaxation.simplices}
     base = [0, 0]

@@ -66,7 +66,12 @@ class ResidualDepth(Space):
         return self.block == "conv" or (self.block == "auto" and len(shape.input) == 3)
 
     def check(self, shape: TaskShape) -> None:
-        """Raises when an image is too small for the input block."""
+        """Raises for tokens, and when an image is too small for the input block."""
+        if shape.tokens:
+            raise PolyarchError(
+                "inputs are whole numbers, which are tokens, and the space 'depth' has no embedding for them; save "
+                "numbers as float32, or search a module of your own that begins with an nn.Embedding"
+            )
         if not self.convolutional(shape):
             return
         if len(shape.input) != 3:

@@ -70,10 +70,11 @@ class Fourier(Space):
         return 1 + self.step * degree
 
     def check(self, shape: TaskShape) -> None:
-        """Raises for inputs of more than one number."""
-        if shape.input != (1,):
+        """Raises for inputs that are not one number."""
+        if shape.input != (1,) or shape.tokens:
+            told = "tokens" if shape.tokens else shape.input
             raise PolyarchError(
-                f"the space 'fourier' needs inputs of one number, shape (1,), not {shape.input}; try --data fourier"
+                f"the space 'fourier' needs inputs of one number, shape (1,), not {told}; try --data fourier"
             )
 
     @override

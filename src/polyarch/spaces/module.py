@@ -35,7 +35,7 @@ class ModuleSpace(Space):
 
     Either it has `Choice`s, or it ends in a `Depth`, and the space is nested.
 
-    Outputs are logits for classes, or the mean for regression; inputs come standardised.
+    Outputs are logits for classes, or the mean for regression; inputs come standardised, and tokens as int64.
     """
 
     name: ClassVar[str] = "module"
@@ -102,12 +102,13 @@ class ModuleSpace(Space):
                 point.register_forward_pre_hook(check, with_kwargs=True)
                 point.register_forward_hook(lambda _point, _inputs, answer: answers.append(answer))
             try:
-                output = module(torch.zeros(2, *shape.input))
+                output = module(shape.trial(2))
             except PolyarchError:
                 raise
             except Exception as error:  # whatever a module of the user's raises
+                told = f"{shape.tokens} tokens" if shape.tokens else "inputs"
                 raise PolyarchError(
-                    f"{type(module).__name__} does not run on inputs of shape {tuple(shape.input)}: "
+                    f"{type(module).__name__} does not run on {told} of shape {tuple(shape.input)}: "
                     f"{type(error).__name__}: {reason(error)}"
                 ) from error
         if not isinstance(output, Tensor) or output.shape != (2, shape.outputs):
@@ -157,7 +158,7 @@ class ModuleSpace(Space):
     def cost(self, architecture: Architecture, shape: TaskShape) -> Cost:
         """In memory, since what the user writes may read values back."""
         with _apart():
-            return cost_of(self.build(architecture, shape), shape.input)
+            return cost_of(self.build(architecture, shape), shape)
 
     def cost_table(self, shape: TaskShape) -> CostTable:
         """In memory, like `cost`."""
@@ -282,17 +283,23 @@ def _reference(factory: Callable[[], nn.Module]) -> str:
         )
     module = factory.__module__
     if module == "__main__":
-        module = _main_name()
+        module = main_name()
     return f"{module}:{name}"
 
 
-def _main_name() -> str:
+def main_name() -> str:
     """What the running script is called when it is imported."""
     main = sys.modules["__main__"]
     if main.__spec__ is not None:  # python -m package.script
         return main.__spec__.name
-    path = getattr(main, "__file__", None)
-    return Path(path).stem if path else "__main__"
+    path = main_file()
+    return path.stem if path else "__main__"
+
+
+def main_file() -> Path | None:
+    """Where the running script is; None where there is none, as in a notebook."""
+    path = getattr(sys.modules["__main__"], "__file__", None)
+    return Path(path) if path else None
 
 
 def _resolved(reference: str) -> Callable[[], nn.Module]:
@@ -300,7 +307,7 @@ def _resolved(reference: str) -> Callable[[], nn.Module]:
 
     module, _, name = reference.partition(":")
     main = sys.modules["__main__"]
-    if module == _main_name() and hasattr(main, name):  # the script that runs: importing it would run it again
+    if module == main_name() and hasattr(main, name):  # the script that runs: importing it would run it again
         made: Callable[[], nn.Module] = getattr(main, name)
         return made
     found: Callable[[], nn.Module] = load(reference, "space")

@@ -24,7 +24,7 @@ class Predictive:
     log_probs: Tensor
     """[n, classes], log sum_m w_m p_m: probabilities are averaged, never logits (Antorán et al. 2020, Eq. 3)."""
     entropy: Tensor
-    """[n], H[sum_m w_m p_m]."""
+    """[n], H[sum_m w_m p_m]; never below 0."""
     expected_entropy: Tensor
     """[n], sum_m w_m H[p_m]."""
     mutual_information: Tensor
@@ -83,6 +83,9 @@ class Predictive:
 
 
 def _entropy(log_probs: Tensor) -> Tensor:
-    """- sum_c p_c log p_c over the last axis, with 0 log 0 = 0."""
-    finite = log_probs.clamp_min(torch.finfo(log_probs.dtype).min)
-    return (log_probs.exp() * -finite).sum(-1)
+    """- sum_c p_c log p_c over the last axis, with 0 log 0 = 0; never below 0.
+
+    Rounding may leave the logarithm of a mixture's probability just above 0, and what is sure an entropy below it.
+    """
+    bounded = log_probs.clamp(torch.finfo(log_probs.dtype).min, 0)
+    return (log_probs.exp() * -bounded).sum(-1)
