@@ -87,14 +87,17 @@ def evaluate(
     ensemble = opened.ensemble(architecture, members=members, seed=seed)
     found: dict[str, Any] = {"run": str(run), "architecture": str(architecture), "members": len(ensemble.weights)}
     networks = Networks.of(opened, architecture, ensemble)
+    alone = {}
+    if opened.trained is not None and architecture == opened.architecture:
+        alone["trained"] = Networks.of(opened.trained, opened.trained.architecture).evaluate(split)["selected"]
     if not classifies:
-        _say(found | {"metrics": networks.evaluate(split)}, len(split), as_json)
+        _say(found | {"metrics": alone | networks.evaluate(split)}, len(split), as_json)
         return
     answers, others = networks.ask(split.x), {}
     is_own = architecture == opened.architecture and members is None and seed in (None, opened.seed)
     if is_own:  # to other mixtures the run's temperature was not fitted
         found["temperature"] = opened.temperature
-    found["metrics"] = answers.metrics(split.y, found.get("temperature"))
+    found["metrics"] = alone | answers.metrics(split.y, found.get("temperature"))
     if ood is not None and outside is not None:
         others[Path(ood).name or ood] = said = predictive(ensemble, outside, opened.device)
         found["ood"] = {"data": ood, "examples": len(outside), **detection(answers.mixture, said)}
@@ -202,6 +205,8 @@ def _print(found: Mapping[str, Any], examples: int) -> None:
 
 
 def _row(name: str, found: Mapping[str, Any]) -> str:
+    if name == "trained":
+        return "selected, trained alone"
     return f"after temperature {found['temperature']:.3g}" if name == "tempered" else name
 
 
