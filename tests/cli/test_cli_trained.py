@@ -4,6 +4,7 @@ import re
 import shutil
 import sys
 
+import numpy as np
 import pytest
 import torch
 from commandline import TINY, assert_same_run, check_one_line, cli, files, refused
@@ -84,6 +85,15 @@ def test_what_is_said_is_about_it(handed_over):
     judged = cli("evaluate", handed_over, "--json").json["metrics"]
     assert judged["trained"] == pytest.approx(found["metrics"]["test_trained"])
     assert "selected, trained alone" in cli("evaluate", handed_over).out
+
+
+def test_it_is_what_predicts(tmp_path, handed_over):
+    x = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
+    np.savez(tmp_path / "new.npz", x=x)
+    rows = cli("predict", handed_over, "--inputs", tmp_path / "new.npz", "--json").json["predictions"]
+    model, temperature = pa.open_run(handed_over).model(), pa.open_run(handed_over).trained.temperature
+    expected = (model(torch.from_numpy(x)) / temperature).softmax(-1).amax(-1)
+    assert [row["probability"] for row in rows] == pytest.approx(expected.tolist(), abs=1e-5)
 
 
 def test_the_report_is_about_it(handed_over, as_it_is):
