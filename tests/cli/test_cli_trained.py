@@ -227,3 +227,49 @@ def test_nothing_is_trained_twice(tmp_path, told):
 
 def test_no_train_is_for_a_search(tmp_path):
     refused("train", "--no-train", "--out", tmp_path / "run", says="No such option: --no-train")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# An ensemble.
+
+
+def test_members_that_belief_draws(tmp_path, handed_over):
+    out = shutil.copytree(handed_over, tmp_path / "run")
+    found = cli("train", out, "--members", 2, "--json").json
+    run = pa.open_run(out)
+    assert (found["members"], found["split"]) == (2, "test")
+    assert found["metrics"]["selected"] == pytest.approx(run.result["metrics"]["test_trained"])
+    members = [pa.open_run(out / "members" / str(place)) for place in range(2)]
+    assert [member.seed for member in members] == [1, 2]
+    x, y = run.task().test.x, run.task().test.y
+    probs = torch.stack([member.model()(x).softmax(-1) for member in members]).mean(0)
+    assert found["metrics"]["ensemble"]["accuracy"] == pytest.approx((probs.argmax(-1) == y).double().mean().item())
+    before = files(out / "members")
+    said = cli("train", out, "--members", 3)
+    assert [line.partition("  ")[0] for line in said.out.splitlines()][1:] == ["selected network", "ensemble of 3"]
+    assert files(out / "members").items() >= before.items(), "what was trained is taken as it is"
+    ensemble = pa.train_members(run, 2)
+    assert torch.allclose(ensemble.output(x).exp(), probs, atol=1e-5)
+
+
+def test_members_of_a_search_that_was_left_as_it_is(tmp_path, monkeypatch, handed_over, as_it_is):
+    """The selected network is trained first; interrupted, the same command goes on."""
+    out = shutil.copytree(as_it_is, tmp_path / "run")
+    with monkeypatch.context() as patched:
+        interrupting(patched, 0)
+        said = cli("train", out, "--members", 2)
+    assert (said.code, said.out) == (130, "")
+    assert said.err.endswith("interrupted; the same command goes on where it was\n")
+    assert cli("train", out, "--members", 2).code == 0
+    assert_same_run(out / "trained", handed_over / "trained")
+
+
+def test_members_refused(tmp_path, handed_over):
+    refused("train", "--members", 2, says="give its folder")
+    refused("train", handed_over, "--members", 1, says="members")
+    for option in (("--out", tmp_path / "no"), ("--seed", 0), ("--set", "epochs=2"), ("--inherit",)):
+        refused("train", handed_over, "--members", 2, *option, says=f"leave {option[0]} out")
+    refused("train", handed_over / "trained", "--members", 2, says="do not share weights with others")
+    refused("train", handed_over, says="say where the run goes: --out FOLDER")
+    assert not (handed_over / "members").exists()
+    assert not (tmp_path / "no").exists()

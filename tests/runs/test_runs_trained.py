@@ -1,6 +1,6 @@
 """The network that a search selected, trained alone beneath it: by which recipe, of which runs, and who has it then."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from polyarch.core import Stage
 from polyarch.methods import Standalone
 from polyarch.report import write_report
 from polyarch.runs.config import Config
+from polyarch.runs.results import Networks
 from polyarch.runs.trained import recipe_for
 from polyarch.testing.toy import EnumeratedElbo
 from polyarch.training.augment import Augment
@@ -72,7 +73,9 @@ class ByAdam(EnumeratedElbo):
 )
 def test_as_the_search_trained_its_weights(monkeypatch, searched, method, expected):
     monkeypatch.setattr(Config, "make_method", lambda config: method)
-    assert recipe_for(searched) == Standalone(architecture=str(searched.architecture), **expected)
+    assert recipe_for(searched, searched.architecture) == Standalone(
+        architecture=str(searched.architecture), **expected
+    )
 
 
 def test_in_python(tmp_path, spirals):
@@ -101,6 +104,14 @@ def test_noise_is_that_of_the_network_that_is_handed_over(tmp_path):
     assert "Trained alone, the selected network reaches a test RMSE of" in text
     held, width = (trained.result["metrics"]["test"][f"{name}_90"] for name in ("coverage", "width"))
     assert f"{100 * held:.1f}\u202f%, {width:.3f}" in text
+    ensemble = pa.train_members(run, 2)
+    worth = Networks(trained, run.model(), {"ensemble": ensemble}).evaluate(task.select)["ensemble"]
+    # Its noise is that of these members by validation data: no other scale fits that better.
+    for factor in (0.9, 1.1):
+        ensemble.likelihood = replace(ensemble.likelihood, scale=ensemble.likelihood.scale * factor)
+        other = Networks(trained, run.model(), {"ensemble": ensemble}).evaluate(task.select)["ensemble"]
+        ensemble.likelihood = replace(ensemble.likelihood, scale=ensemble.likelihood.scale / factor)
+        assert other["log_likelihood"] < worth["log_likelihood"]
 
 
 def test_where_no_weights_are_shared(tmp_path, spirals):
@@ -120,6 +131,6 @@ def test_where_no_weights_are_shared(tmp_path, spirals):
     ):
         run = pa.search(space, task, method, out=tmp_path / str(k), compute=CPU)
         assert not run.shares_weights, k
-        with pytest.raises(PolyarchError, match="has its weights already"):
+        with pytest.raises(PolyarchError, match="do not share weights with others"):
             pa.train_selected(run)
         assert not (run.folder / "trained").exists()
