@@ -141,9 +141,11 @@ def _training(folder: Path, run: Run) -> str:
     """Whose weights the selected network has."""
     from polyarch.runs.run import resume_command
 
-    if run.trained is None:
-        return f"under shared weights; `{resume_command(folder)}` trains it alone"
-    return f"trained alone, in {run.trained.folder}"
+    if run.trained is not None:
+        return f"trained alone, in {run.trained.folder}"
+    in_memory = run.config.data["source"] is None
+    how = "pa.train_selected(run)" if in_memory else resume_command(folder)
+    return f"under shared weights; `{how}` trains it alone"
 
 
 def _truth(truth: dict[str, Any]) -> str:
