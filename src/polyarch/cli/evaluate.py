@@ -91,7 +91,7 @@ def evaluate(
     if opened.trained is not None and architecture == opened.architecture:
         alone["trained"] = Networks.of(opened.trained, opened.trained.architecture).evaluate(split)["selected"]
     if not classifies:
-        _say(found | {"metrics": alone | networks.evaluate(split)}, len(split), as_json)
+        _say(found | {"metrics": alone | networks.evaluate(split)}, len(split), opened.shares_weights, as_json)
         return
     answers, others = networks.ask(split.x), {}
     is_own = architecture == opened.architecture and members is None and seed in (None, opened.seed)
@@ -107,7 +107,7 @@ def evaluate(
     if figure is not None:
         several = int((ensemble.weights > 0).sum()) > 1
         _draw(figure, answers.selected, answers.mixture if several else None, split, others)
-    _say(found, len(split), as_json)
+    _say(found, len(split), opened.shares_weights, as_json)
 
 
 def _share(option: str, text: str) -> float:
@@ -167,19 +167,19 @@ def _draw(
     write_whole(file, draw_evaluation(selected, mixture, split.y, others, file.suffix[1:]))
 
 
-def _say(found: Mapping[str, Any], examples: int, as_json: bool) -> None:
+def _say(found: Mapping[str, Any], examples: int, shares_weights: bool, as_json: bool) -> None:
     if as_json:
         print(json.dumps(found))
     else:
-        _print(found, examples)
+        _print(found, examples, shares_weights)
 
 
-def _print(found: Mapping[str, Any], examples: int) -> None:
+def _print(found: Mapping[str, Any], examples: int, shares_weights: bool) -> None:
     metrics, title = found["metrics"], f"{found['architecture']}, {examples} examples"
     if len(title) > WIDE:
         print(found["architecture"])
         title = f"{examples} examples"
-    metrics = {_row(name, found): figures for name, figures in metrics.items()}
+    metrics = {_row(name, found, shares_weights): figures for name, figures in metrics.items()}
     print_metrics(title, {row: [figures] for row, figures in metrics.items()})
     if all("aurc" in figures for figures in metrics.values()):
         print()
@@ -204,10 +204,12 @@ def _print(found: Mapping[str, Any], examples: int) -> None:
         _table_of_detection("attacked inputs noticed by", attack)
 
 
-def _row(name: str, found: Mapping[str, Any]) -> str:
+def _row(name: str, found: Mapping[str, Any], shares_weights: bool) -> str:
+    if name == "tempered":
+        return f"after temperature {found['temperature']:.3g}"
     if name == "trained":
         return "selected, trained alone"
-    return f"after temperature {found['temperature']:.3g}" if name == "tempered" else name
+    return f"{name}, shared weights" if shares_weights else name
 
 
 def _print_intervals(metrics: Mapping[str, Mapping[str, float]]) -> None:
