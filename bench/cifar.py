@@ -43,7 +43,7 @@ finally:
 def searched(name: str, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """One search in a process of its own."""
     words = [*PRESETS[name], "--set", f"folder={given.images}", "--set", f"epochs={given.epochs}", "--repeats", "1"]
-    words += ["--table", given.table, "--column", "cifar10_valid_acc_200", "--out", str(folder / "run")]
+    words += ["--table", given.table, "--column", "cifar10_valid_acc_200", "--no-train", "--out", str(folder / "run")]
     words += ["--device", given.device, *(word for text in given.set for word in ("--set", text))]
     private = {str(folder): "runs", str(given.images): "FOLDER", str(given.table): Path(given.table).stem}
     lines, ended, held = [f"$ polyarch search {' '.join(words)}"], 0.0, 0

@@ -101,7 +101,7 @@ def interrupted(name: str, words: tuple[str, ...], folder: Path, device: str) ->
         pa.search(chosen.space, task, chosen.method, out=broken, compute=compute, callbacks=stop)
     except KeyboardInterrupt:
         print(f"{name}: interrupted after one epoch of three", flush=True)
-    code = called("search", "--resume", "--out", str(broken))
+    code = called("search", "--resume", "--no-train", "--out", str(broken))
     off = {"resumed": apart(whole, broken), "made again": apart(whole, again)}
     print(json.dumps({"search": name, "relative distance from one that went through": off}), flush=True)
     return code
@@ -134,7 +134,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for number, name in enumerate(given.only.split(";")):
             home = Path(f"runs/{number}")
-            words = ("search", "--data", "digits", "--device", given.device, *FAMILIES[name], *SHORT)
+            words = ("search", "--data", "digits", "--no-train", "--device", given.device, *FAMILIES[name], *SHORT)
             if not given.resumed:
                 failed += [name] if called(*words, "--out", str(home / "both")) else []
             if name in RESUMED:

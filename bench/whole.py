@@ -60,7 +60,7 @@ def words_of(given: argparse.Namespace, epochs: int, out: str) -> list[str]:
     """What is typed after `polyarch`."""
     settings = [f"folder={given.images}", f"epochs={epochs}", *given.set]
     words = ["search", "--preset", PRESET, "--repeats", "1", "--precision", given.precision, "--device", given.device]
-    return [*words, *(word for text in settings for word in ("--set", text)), "--out", out]
+    return [*words, "--no-train", *(word for text in settings for word in ("--set", text)), "--out", out]
 
 
 def timed(given: argparse.Namespace, epochs: int, caches: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from polyarch.runs.run import Run, open_best, open_run
     from polyarch.runs.search import resume, search
     from polyarch.runs.table_truth import TableTruth
+    from polyarch.runs.trained import train_members, train_selected
     from polyarch.spaces.choice import Choice
     from polyarch.spaces.module import ModuleSpace
     from polyarch.spaces.own_depth import Depth
@@ -59,6 +60,8 @@ __all__ = [
     "search",
     "spaces",
     "tables",
+    "train_members",
+    "train_selected",
     "uncertainty",
 ]
 
@@ -78,6 +81,8 @@ _HOMES = {
     "open_run": "polyarch.runs.run",
     "resume": "polyarch.runs.search",
     "search": "polyarch.runs.search",
+    "train_members": "polyarch.runs.trained",
+    "train_selected": "polyarch.runs.trained",
 }
 
 

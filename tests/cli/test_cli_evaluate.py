@@ -47,7 +47,7 @@ def cells(tmp_path_factory):
     x, y = stripes(160)
     np.savez(folder / "stripes.npz", x=x, y=y)
     space = ("--space", "nasbench201", "--set", "channels=2", "--set", "cells=1", "--device", "cpu")
-    method = ("--method", "parsec", "--set", "epochs=2", "--set", "batch_size=32")
+    method = ("--method", "parsec", "--set", "epochs=2", "--set", "batch_size=32", "--no-train")
     assert cli("search", *space, *method, "--data", folder / "stripes.npz", "--out", folder / "run").code == 0
     return folder / "run"
 

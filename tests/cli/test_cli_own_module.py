@@ -95,7 +95,7 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def searched(home):
-    arguments = ("--space", "my_model:Network", *PARSEC, "--data", "tiny.npz", "--set", "select=0.3")
+    arguments = ("--space", "my_model:Network", *PARSEC, "--data", "tiny.npz", "--set", "select=0.3", "--no-train")
     return cli("search", *arguments, "--out", "run", "--json").json
 
 
@@ -181,7 +181,8 @@ def test_a_function_makes_the_model(home):
 
 
 def test_resume_may_repeat_the_space_and_not_change_it(home, searched):
-    assert cli("search", "--resume", "--space", "my_model:Network", "--out", "run", "--json").json == searched
+    again = ("--resume", "--space", "my_model:Network", "--no-train")
+    assert cli("search", *again, "--out", "run", "--json").json == searched
     refused("search", "--resume", "--space", "my_model:make", "--out", "run", says="conflicts with the run in run")
 
 

@@ -27,7 +27,17 @@ def folder(tmp_path_factory):
 
 def searched(preset, space, folder, out, *more):
     small = [word for value in TINY[space] for word in ("--set", f"space.{value}")]
-    sizes = ("--set", "epochs=1", "--set", "method.batch_size=8", "--set", f"folder={folder}", "--repeats", 1)
+    sizes = (
+        "--set",
+        "epochs=1",
+        "--set",
+        "method.batch_size=8",
+        "--set",
+        f"folder={folder}",
+        "--repeats",
+        1,
+        "--no-train",
+    )
     said = cli("search", "--preset", preset, *small, *sizes, "--out", out, "--device", "cpu", *more)
     assert said.code == 0, said.err
     return Run(out)

@@ -13,7 +13,7 @@ from polyarch.ranking import draw, rank
 from polyarch.scores import Macs, Sotl, SynFlow, candidates_of
 from polyarch.streams import Streams
 
-SEARCH = ("--space", "nasbench201", "--method", "parsec", "--data", "digits", "--device", "cpu")
+SEARCH = ("--space", "nasbench201", "--method", "parsec", "--data", "digits", "--device", "cpu", "--no-train")
 SMALL = ("channels=2", "space.cells=1", "epochs=1", "samples=2", "batch_size=256")
 BARE = ("--space", "nasbench201", "--set", "channels=2", "--set", "cells=1", "--input", "1x8x8", "--device", "cpu")
 QUICK = ("--set", "steps=2", "--set", "batch_size=8")

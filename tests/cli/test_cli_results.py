@@ -174,7 +174,7 @@ def test_own_space_and_method(tmp_path):
         "--device",
         "cpu",
     )
-    data = ("--data", tmp_path / "line.npz", "--set", "kind=regression")
+    data = ("--data", tmp_path / "line.npz", "--set", "kind=regression", "--no-train")
     out = tmp_path / "run"
     found = cli("search", *toy, *data, "--set", "epochs=5", "--set", "method.noise=0.1", "--out", out, "--json").json
     assert found["space"] == "polyarch.testing.toy:Lines"

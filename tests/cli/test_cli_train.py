@@ -33,7 +33,7 @@ def images(tmp_path_factory):
 def searched(images, tmp_path_factory):
     out = tmp_path_factory.mktemp("searched") / "run"
     learnt = ("--method", "parsec", "--set", "epochs=1", "--set", "samples=2", "--set", "batch_size=8")
-    assert cli("search", *SMALL, *learnt, "--data", images, "--set", "select=0.3", "--out", out).code == 0
+    assert cli("search", *SMALL, *learnt, "--data", images, "--set", "select=0.3", "--no-train", "--out", out).code == 0
     return out
 
 

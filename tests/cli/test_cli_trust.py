@@ -32,7 +32,7 @@ def make():
 def searched(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cells") / "run"
     method = ("--method", "parsec", "--set", "epochs=1", "--set", "samples=2", "--set", "arch.lr=0.5")
-    assert cli("search", *CELLS, *method, "--out", folder).code == 0
+    assert cli("search", *CELLS, *method, "--no-train", "--out", folder).code == 0
     return folder
 
 
@@ -114,7 +114,7 @@ def test_an_own_module_and_the_depth_space(tmp_path, monkeypatch, depths):
     (tmp_path / "trusted_model.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
-    method = ("--method", "parsec", "--set", "samples=2", "--set", "batch_size=20")
+    method = ("--method", "parsec", "--set", "samples=2", "--set", "batch_size=20", "--no-train")
     out = tmp_path / "own"
     assert cli("search", "--space", "trusted_model:make", *method, *SPIRALS, *SHORT, "--out", out).code == 0
     for folder in (out, depths):

@@ -88,14 +88,17 @@ def evaluate(
     ensemble = opened.ensemble(architecture, members=members, seed=seed)
     found: dict[str, Any] = {"run": str(run), "architecture": str(architecture), "members": len(ensemble.weights)}
     networks = Networks.of(opened, architecture, ensemble)
+    alone = {}
+    if opened.trained is not None and architecture == opened.architecture:
+        alone["trained"] = Networks.of(opened.trained, opened.trained.architecture).evaluate(split)["selected"]
     if not classifies:
-        _say(found | {"metrics": networks.evaluate(split)}, len(split), as_json)
+        _say(found | {"metrics": alone | networks.evaluate(split)}, len(split), opened.shares_weights, as_json)
         return
     answers, others = networks.ask(split.x), {}
     is_own = architecture == opened.architecture and members is None and seed in (None, opened.seed)
     if is_own:  # to other mixtures the run's temperature was not fitted
         found["temperature"] = opened.temperature
-    found["metrics"] = answers.metrics(split.y, found.get("temperature"))
+    found["metrics"] = alone | answers.metrics(split.y, found.get("temperature"))
     if ood is not None and outside is not None:
         others[Path(ood).name or ood] = said = predictive(ensemble, outside, opened.device)
         found["ood"] = {"data": ood, "examples": len(outside), **detection(answers.mixture, said)}
@@ -105,7 +108,7 @@ def evaluate(
     if figure is not None:
         several = int((ensemble.weights > 0).sum()) > 1
         _draw(figure, answers.selected, answers.mixture if several else None, split, others)
-    _say(found, len(split), as_json)
+    _say(found, len(split), opened.shares_weights, as_json)
 
 
 def _share(option: str, text: str) -> float:
@@ -165,21 +168,21 @@ def _draw(
     write_whole(file, draw_evaluation(selected, mixture, split.y, others, file.suffix[1:]))
 
 
-def _say(found: Mapping[str, Any], examples: int, as_json: bool) -> None:
+def _say(found: Mapping[str, Any], examples: int, shares_weights: bool, as_json: bool) -> None:
     if as_json:
         print(json.dumps(found))
     else:
-        _print(found, examples)
+        _print(found, examples, shares_weights)
 
 
-def _print(found: Mapping[str, Any], examples: int) -> None:
+def _print(found: Mapping[str, Any], examples: int, shares_weights: bool) -> None:
     metrics, title = found["metrics"], f"{found['architecture']}, {examples} examples"
     if len(title) > WIDE:
         print(found["architecture"])
         title = f"{examples} examples"
     if found.get("temperature") == 1:
         metrics = {name: figures for name, figures in metrics.items() if name != "tempered"}
-    metrics = {_row(name, found): figures for name, figures in metrics.items()}
+    metrics = {_row(name, found, shares_weights): figures for name, figures in metrics.items()}
     print_metrics(title, {row: [figures] for row, figures in metrics.items()})
     if all("aurc" in figures for figures in metrics.values()):
         print()
@@ -204,8 +207,12 @@ def _print(found: Mapping[str, Any], examples: int) -> None:
         _table_of_detection("attacked inputs noticed by", attack)
 
 
-def _row(name: str, found: Mapping[str, Any]) -> str:
-    return f"after temperature {found['temperature']:.3g}" if name == "tempered" else name
+def _row(name: str, found: Mapping[str, Any], shares_weights: bool) -> str:
+    if name == "tempered":
+        return f"after temperature {found['temperature']:.3g}"
+    if name == "trained":
+        return "selected, trained alone"
+    return f"{name}, shared weights" if shares_weights else name
 
 
 def _print_intervals(metrics: Mapping[str, Mapping[str, float]]) -> None:

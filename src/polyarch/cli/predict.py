@@ -53,7 +53,8 @@ def predict(
     from polyarch.runs.guarantees import quantile_for_coverage, threshold_for
     from polyarch.runs.run import open_run
 
-    opened = open_run(run, allow_changed=allow_changed)
+    searched = open_run(run, allow_changed=allow_changed)
+    opened = searched.trained or searched  # what show tells of is what answers
     classifies = isinstance(opened.config.likelihood(), Classification)
     if risk is not None and not classifies:
         raise PolyarchError("--risk is for classification, and this run predicts a number; leave it out")

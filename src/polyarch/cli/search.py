@@ -69,29 +69,40 @@ def search(
         str | None,
         typer.Option("--column", metavar="NAME", help="Of --table. [default: the only one of validation accuracy]"),
     ] = None,
+    no_train: Annotated[
+        bool,
+        typer.Option(
+            "--no-train",
+            help="Where networks share weights: leave the selected one as it is, instead of training it alone.",
+        ),
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")] = False,
     settings: Set = [],  # noqa: B006
     allow_changed: AllowChanged = False,
     as_json: Json = False,
 ) -> None:
-    """Learn a distribution over architectures and the weights that go with it, and write a report."""
+    """Learn a distribution over architectures, train the network that it selects, and write a report."""
     flags = {"space": space, "method": method, "data": data, "seed": seed, "repeats": repeats, "device": device}
     flags |= {"belief_from": str(belief_from.resolve()) if belief_from else None, "table": table, "column": column}
     flags |= {"precision": precision, "preset": preset}
-    with interruptible(out, baselines):
+    again = f" --baselines {baselines}" if baselines else ""
+    with interruptible(out, f"{again} --no-train" if no_train else again):
         begin_or_go_on = go_on if resume else _begin
         options = [part.strip() for part in baselines.split(",") if part.strip()]
-        finish(out, begin_or_go_on(out, flags, settings, options, allow_changed), as_json)
+        found = begin_or_go_on(out, flags, settings, options, allow_changed)
+        if not no_train:
+            _train_selected(out, found if isinstance(found, list) else [found])
+        finish(out, found, as_json)
 
 
 @contextmanager
-def interruptible(out: Path, baselines: str = "") -> Iterator[None]:
-    """Joins the other ranks, if any, and says how to go on where Ctrl-C ends it."""
+def interruptible(out: Path, again: str = "") -> Iterator[None]:
+    """Joins the other ranks, if any, and says how to go on where Ctrl-C ends it: with the options `again` as well."""
     try:
         _join_ranks()
         yield
     except KeyboardInterrupt:
-        print(f"polyarch: interrupted; {_how_to_go_on(out, baselines)}", file=sys.stderr)
+        print(f"polyarch: interrupted; {_how_to_go_on(out, again)}", file=sys.stderr)
         raise typer.Exit(130) from None
 
 
@@ -169,13 +180,13 @@ def finish(out: Path, found: Run | list[Run], as_json: bool) -> None:
         print(f"\nreport: {page}")
 
 
-def _how_to_go_on(out: Path, baselines: str) -> str:
+def _how_to_go_on(out: Path, again: str) -> str:
     from polyarch.runs.config import CONFIG
     from polyarch.runs.run import resume_command
 
     if not (out / CONFIG).exists():
         return "nothing had been learnt yet, so start again"
-    return f"go on with `{resume_command(out)}{f' --baselines {baselines}' if baselines else ''}`"
+    return f"go on with `{resume_command(out)}{again}`"
 
 
 def _join_ranks() -> None:
@@ -248,6 +259,26 @@ def _train_baselines(out: Path, baselines: Mapping[str, FixedDepth], allow_chang
                 compute=Compute(run.config.device, run.config.precision, run.config.fast),
                 callbacks=[bar],
             )
+
+
+def _train_selected(out: Path, runs: list[Run]) -> None:
+    """Trains the selected network of every repeat alone, or goes on with that, where its weights are those of many."""
+    from polyarch.cli.progress import progress
+    from polyarch.errors import PolyarchError
+    from polyarch.runs.run import resume_command
+    from polyarch.runs.trained import train_selected
+
+    for run in runs:
+        if not run.shares_weights or run.trained:
+            continue
+        with progress(f"training seed {run.seed} alone" if len(runs) > 1 else "training alone") as bar:
+            try:
+                train_selected(run, callbacks=[bar])
+            except PolyarchError as error:
+                raise PolyarchError(
+                    f"the search is finished, and what it selected could not be trained: {error}; to have the search "
+                    f"as it is, run `{resume_command(out)} --no-train`"
+                ) from None
 
 
 def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], settings: list[str]) -> None:

@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from polyarch.runs.run import Run
 
 ROWS = (
+    ("_trained", "selected network"),
     ("", "selected network"),
     ("_ensemble", "mixture"),
     ("_unpruned", "mixture, unpruned"),
     ("_tempered", "mixture, after temperature"),
 )
 """Metrics by how their name ends."""
+SHARED = {"": "selected network, shared weights", "_ensemble": "mixture, shared weights"}
+"""The same where networks share their weights with others."""
 LAG = 0.005
 """Nats from which on a distance is told."""
 
@@ -63,25 +66,27 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
 
     from polyarch.ranking import read_trust
     from polyarch.runs.agreement import agreement_of
-    from polyarch.runs.run import Run
+    from polyarch.runs.run import best_repeat
 
     found = [run.result for run in runs]
-    best = Run(folder).result["best"] if len(found) > 1 else None
+    best = best_repeat(folder, allow_changed=True) if len(found) > 1 else None
     agreement = agreement_of(runs)
     if as_json:
-        several = {"run": str(folder), "runs": found, "best": best}
+        several: dict[str, Any] = {"run": str(folder), "runs": found, "best": best}
         several |= {"agreement": asdict(agreement)} if agreement else {}
         print(json.dumps(several | {"summary": summary(found)} if len(found) > 1 else found[0]))
         return
     trusts = [read_trust(run.folder) for run in runs]
     metrics = found[0]["metrics"]
     by = "on validation data" if "select" in metrics else "by the training objective"
-    for result, trust in zip(found, trusts, strict=True):
+    for run, result, trust in zip(runs, found, trusts, strict=True):
         mark = f", the best of {len(found)} {by}" if result["seed"] == best else ""
         print(
             f"{result['architecture']} of space {result['space']} for {result['data']} by {result['method']}, "
             f"seed {result['seed']}{mark}:\n  {_size(result)}"
         )
+        if run.shares_weights:
+            print(f"  {_training(folder, run)}")
         if "truth" in result:
             print(f"  {_truth(result['truth'])}")
         if trust:
@@ -92,9 +97,10 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
     split, where = "test", "on test data"
     if "test" not in metrics:
         split, where = "select", "on validation data, optimistic"  # it stopped the search
-    endings = {ending: label for ending, label in ROWS if f"{split}{ending}" in metrics}
+    told = dict(ROWS) | (SHARED if runs[0].shares_weights else {})
     if all(result.get("temperature", 1.0) in (None, 1.0) for result in found):
-        endings.pop("_tempered", None)  # the mixture as it is
+        told.pop("_tempered", None)  # the mixture as it is
+    endings = {ending: told[ending] for ending in told if all(f"{split}{ending}" in r["metrics"] for r in found)}
     rows = {label: [r["metrics"][f"{split}{ending}"] for r in found] for ending, label in endings.items()}
     if f"{split}_unpruned" in metrics:
         rows = {"mixture, pruned" if label == "mixture" else label: figures for label, figures in rows.items()}
@@ -133,6 +139,17 @@ def _short(values: list[float]) -> str:
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.2g}"
 
 
+def _training(folder: Path, run: Run) -> str:
+    """Whose weights the selected network has."""
+    from polyarch.runs.run import resume_command
+
+    if run.trained is not None:
+        return f"trained alone, in {run.trained.folder}"
+    in_memory = run.config.data["source"] is None
+    how = "pa.train_selected(run)" if in_memory else resume_command(folder)
+    return f"under shared weights; `{how}` trains it alone"
+
+
 def _truth(truth: dict[str, Any]) -> str:
     """What the table has for the selected architecture, beside the plain baselines."""
     parts = ["not in the table" if truth["selected"] is None else f"{truth['selected']:.5g}"]
@@ -167,7 +184,7 @@ def baselines(folder: Path) -> list[list[Run]]:
 
 
 def summary(found: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
-    """Mean and standard deviation over repeats of every figure."""
+    """Mean and standard deviation over repeats of every figure that all of them have."""
     return {
         key: {
             name: {
@@ -177,4 +194,5 @@ def summary(found: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]
             for name in figures
         }
         for key, figures in found[0]["metrics"].items()
+        if all(key in r["metrics"] for r in found)
     }

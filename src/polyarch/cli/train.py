@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def train(
-    out: Annotated[Path, typer.Option("--out", help="Folder for the run; must not exist, or be empty.")],
     run: Annotated[
         Path | None, typer.Argument(metavar="[RUN]", help="Take architecture, space and data from this search.")
     ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for the run; must not exist, or be empty.")] = None,
     space: Annotated[str | None, typer.Option("--space", help="See `polyarch list`; or package.module:Class.")] = None,
     arch: Annotated[str | None, typer.Option("--arch", metavar="TEXT", help="The architecture to train.")] = None,
     data: Annotated[
@@ -32,13 +34,38 @@ def train(
     seed: Annotated[int | None, typer.Option("--seed", help="Every random draw comes from it. [default: 0]")] = None,
     repeats: Annotated[int | None, typer.Option("--repeats", help="Train so many seeds. [default: 1]")] = None,
     device: Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda. [default: auto]")] = None,
+    members: Annotated[
+        int | None,
+        typer.Option(
+            "--members",
+            metavar="N",
+            help="Instead: train so many networks that RUN's belief draws, beneath RUN, each as the search trained its "
+            "weights, and compare them as an ensemble with the selected one. A larger N later goes on from these.",
+        ),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")] = False,
     settings: Set = [],  # noqa: B006
     allow_changed: AllowChanged = False,
     as_json: Json = False,
 ) -> None:
-    """Train one network properly, and write a report."""
+    """Train one network properly, and write a report; or several that a search believes in, as an ensemble."""
+    from polyarch.errors import PolyarchError
+
     flags = {"space": space, "method": None, "data": data, "seed": seed, "repeats": repeats, "device": device}
+    if members is not None:
+        told: dict[str, Any] = {
+            "--out": out,
+            "--arch": arch,
+            "--recipe": recipe,
+            "--inherit": inherit,
+            "--resume": resume,
+        }
+        told |= {f"--{name}": value for name, value in flags.items()} | {"--set": settings}
+        others = [option for option, value in told.items() if value is not None and value is not False and value != []]
+        _train_members(run, members, others, as_json)
+        return
+    if out is None:
+        raise PolyarchError("say where the run goes: --out FOLDER")
     with interruptible(out):
         if resume:
             _check_only_out(run, inherit)
@@ -47,6 +74,41 @@ def train(
         else:
             found = _begin(out, run, arch, recipe, inherit, flags, settings, allow_changed)
         finish(out, found, as_json)
+
+
+def _train_members(folder: Path | None, count: int, others: list[str], as_json: bool) -> None:
+    """Trains an ensemble beneath a search, and says what it is worth beside the selected network."""
+    from polyarch.cli.metrics import print_metrics
+    from polyarch.cli.progress import progress
+    from polyarch.errors import PolyarchError
+    from polyarch.runs.results import Networks
+    from polyarch.runs.run import open_run
+    from polyarch.runs.trained import train_members
+
+    if folder is None:
+        raise PolyarchError("--members are drawn from the belief of a search; give its folder")
+    if others:
+        raise PolyarchError(
+            f"--members are trained beneath {folder} as its search trained weights; leave {others[0]} out"
+        )
+    run = open_run(folder)
+    task = run.task()
+    name, split = ("test", task.test) if task.test else ("select", task.select)
+    if split is None:
+        raise PolyarchError(f"{folder} has no test or validation data, by which networks could be compared")
+    try:
+        ensemble = train_members(run, count, progress=progress)
+    except KeyboardInterrupt:
+        print("polyarch: interrupted; the same command goes on where it was", file=sys.stderr)
+        raise typer.Exit(130) from None
+    assert run.trained is not None
+    metrics = Networks(run.trained, run.model(), {"ensemble": ensemble}).evaluate(split)
+    if as_json:
+        print(json.dumps({"run": str(folder), "members": count, "split": name, "metrics": metrics}))
+        return
+    where = "on test data" if name == "test" else "on validation data, optimistic"
+    rows = {"selected network": metrics["selected"], f"ensemble of {count}": metrics["ensemble"]}
+    print_metrics(where, {row: [figures] for row, figures in rows.items()})
 
 
 def _check_only_out(run: Path | None, inherit: bool) -> None:

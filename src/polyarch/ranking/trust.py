@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle
 from pathlib import Path
@@ -26,7 +26,6 @@ from typing import Any, Literal
 import torch
 
 from polyarch.architecture import Architecture
-from polyarch.callbacks import Callback
 from polyarch.errors import PolyarchError
 from polyarch.files import locked, make_folder, read_json, write_json
 from polyarch.methods.fixed_depth import FixedDepth
@@ -44,6 +43,7 @@ from polyarch.runs import search as searching
 from polyarch.runs.config import CONFIG
 from polyarch.runs.options import Compute
 from polyarch.runs.run import RESULT, Run
+from polyarch.runs.trained import Progress
 from polyarch.settings import plain
 from polyarch.streams import Streams
 from polyarch.tables.columns import Better
@@ -62,8 +62,6 @@ SELDOM = "; so few seldom settle a rank correlation: 8 notice a true 0.5 one tim
 Source = Literal["belief", "uniform"]
 SOURCES: tuple[Source, Source] = ("uniform", "belief")
 """In turn."""
-Progress = Callable[[str], AbstractContextManager[Callback | None]]
-"""From the name of a training to what is told how it goes."""
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[in
     words += ["--out", str(out), "--seed", str(config.seed)]
     words += ["--repeats", str(repeats)] if repeats > 1 else []
     words += ["--baselines", ",".join(map(str, baselines))] if baselines else []
+    words += ["--no-train"] if run.shares_weights and not run.trained else []
     words += [part for name, value in _options(run).items() for part in (f"--{name}", str(value))]
     usual = selection.rule_for("auto", config.make_space().nested, config.data["examples"])
     prior = config.make_method().prior(config.make_space()) or "uniform"

@@ -26,7 +26,7 @@ class Networks:
 
     selected: nn.Module
     mixture: Ensemble | None
-    """Pruned, where the space is nested; None where there is one network alone."""
+    """Pruned, where the space is nested; None where there is one network alone, or where that was trained alone."""
     unpruned: Ensemble | None
     """The mixture before pruning; None where nothing was pruned."""
     device: torch.device
@@ -37,7 +37,7 @@ class Networks:
         is_pruned = run.space.nested and run.architecture != largest(run)
         return cls(
             selected=run.model().to(run.device),
-            mixture=run.ensemble().to(run.device) if has_mixture(run) else None,
+            mixture=run.ensemble().to(run.device) if has_mixture(run) and not run.trained else None,
             unpruned=run.ensemble(largest(run)).to(run.device) if is_pruned else None,
             device=run.device,
         )

@@ -42,10 +42,10 @@ def calibration(report: ReportData) -> dict[str, Any] | None:
     """Reliability of the selected network, the pruned and the full mixture; of several seeds, pooled."""
     if not report.classifies or not report.split:
         return None
-    kinds = [("This network" if report.is_point else "Selected network", "", report.network_log_probs)]
+    title = "This network" if report.is_point else "Selected network"
+    kinds = [(title, report.network_kind, report.network_log_probs)]
     if report.has_mixture:
-        title = "Mixture, pruned" if report.is_pruned else "Mixture"
-        kinds.append((title, MIXTURE, [found.log_probs for found in report.mixture_predictives]))
+        kinds.append((report.mixture_title, MIXTURE, [found.log_probs for found in report.mixture_predictives]))
     if report.is_pruned:
         unpruned = [said.mixtures["unpruned"].log_probs for said in report.answers]
         kinds.append((f"Mixture, all {report.members}", UNPRUNED, unpruned))
@@ -64,7 +64,11 @@ def intervals(report: ReportData) -> dict[str, Any] | None:
     if report.classifies or not report.split:
         return None
     said = [results.Networks.of(run, run.architecture).predict(report.examples.x) for run in report.runs]
-    kinds = {"network" if report.is_point else "selected network": ("selected", "", GREEN)}
+    for run, found in zip(report.runs, said, strict=True):
+        if run.trained and report.is_trained:
+            alone = results.Networks.of(run.trained, run.trained.architecture)
+            found["selected"] = alone.predict(report.examples.x)["selected"]
+    kinds = {"network" if report.is_point else "selected network": ("selected", report.network_kind, GREEN)}
     if report.has_mixture:
         kinds["mixture"] = ("ensemble", MIXTURE, BLUE)
     lines, rows = [], []
@@ -165,7 +169,7 @@ def maps(report: ReportData) -> dict[str, Any] | None:
     points = np.linspace(0, len(x) - 1, min(POINTS, len(x))).astype(np.int64)
     shade = _classes(task) if report.classifies else np.full(len(x), np.nan)
     svg = figures.maps(panels, (left, right, bottom, top), x[points], shade[points])
-    return {"svg": svg, "classifies": report.classifies, "has_mixture": report.has_mixture}
+    return {"svg": svg, "classifies": report.classifies, "has_mixture": report.has_mixture and not report.is_trained}
 
 
 def _classes(task: Task) -> Array:
@@ -257,7 +261,8 @@ def gallery(report: ReportData) -> dict[str, Any] | None:
     if not report.classifies or not report.split or len(shape) != 3 or shape[0] not in (1, 3):
         return None
     examples = report.examples
-    if report.has_mixture:
+    alone = report.is_trained or not report.has_mixture
+    if not alone:
         several = report.several
         found = predictive_of_all(report.networks, examples.x) if several else report.mixture_predictives[0]
         log_probs, entropy, disagreement = found.log_probs, found.entropy, found.mutual_information
@@ -281,7 +286,7 @@ def gallery(report: ReportData) -> dict[str, Any] | None:
                 "guess": classes[guess],
                 "bars": bars,
                 "entropy": formatting.number(entropy[index].item(), 2),
-                "disagreement": formatting.number(disagreement[index].item(), 2) if report.has_mixture else "",
+                "disagreement": formatting.number(disagreement[index].item(), 2) if not alone else "",
             }
         )
     return {"cards": cards}

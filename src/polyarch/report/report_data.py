@@ -27,9 +27,9 @@ from polyarch.runs.run import Run, check_same_data
 from polyarch.training.evaluation import MOST
 from polyarch.uncertainty.predictive import Predictive
 
-MIXTURE, UNPRUNED, TEMPERED = "_ensemble", "_unpruned", "_tempered"
+MIXTURE, UNPRUNED, TEMPERED, TRAINED = "_ensemble", "_unpruned", "_tempered", "_trained"
 """Endings of the names under which a result keeps the metrics of the mixture, pruned where it can be; of the unpruned
-one; and of the first after the run's temperature."""
+one; of the first after the run's temperature; and of the selected network, trained alone."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,26 @@ class ReportData:
     def has_mixture(self) -> bool:
         """Whether there is a mixture to tell of."""
         return has_mixture(self.run)
+
+    @cached_property
+    def is_trained(self) -> bool:
+        """Whether every selected network was trained alone, so that the page is about those."""
+        return all(run.trained for run in self.runs)
+
+    @property
+    def shares_weights(self) -> bool:
+        """Whether the search has its numbers with weights that many architectures share."""
+        return self.run.shares_weights
+
+    @property
+    def network_kind(self) -> str:
+        """Whose metrics are those of the selected network, as `run.model()` gives it."""
+        return TRAINED if self.is_trained else ""
+
+    @property
+    def mixture_title(self) -> str:
+        """What the mixture is called."""
+        return "Mixture, pruned" if self.is_pruned else "Mixture, shared weights" if self.shares_weights else "Mixture"
 
     @property
     def members(self) -> str:
@@ -205,10 +225,14 @@ class ReportData:
         assert self.split is not None
         return [answers_of(run, self.split, self.examples) for run in self.runs]
 
-    @property
+    @cached_property
     def network_log_probs(self) -> list[Tensor]:
         """Log-probabilities [n, classes] of `examples` by each run's selected network."""
-        return [said.selected.log_probs for said in self.answers]
+        trained = [run.trained for run in self.runs if run.trained] if self.is_trained else []
+        if not trained:
+            return [said.selected.log_probs for said in self.answers]
+        assert self.split is not None
+        return [answers_of(run, self.split, self.examples).selected.log_probs for run in trained]
 
     @property
     def mixture_predictives(self) -> list[Predictive]:
@@ -254,7 +278,11 @@ class ReportData:
 
     def network_values(self, name: str) -> list[float]:
         """One metric of the selected networks."""
-        return self.values(self.runs, "", name)
+        return self.values(self.runs, self.network_kind, name)
+
+    def shared_values(self, name: str) -> list[float]:
+        """The same under the weights that they share with others; empty where they do not."""
+        return self.values(self.runs, "", name) if self.shares_weights else []
 
     def mixture_values(self, name: str) -> list[float]:
         """One metric of the mixtures; empty where there is no mixture."""

@@ -308,7 +308,8 @@ def _python(report: ReportData) -> str:
     lines = [("import polyarch as pa", ""), (f"run = pa.open_run({str(report.run.folder)!r})", "")]
     if not report.is_point:
         lines.append((f"run.distribution.probs()[{beliefs.simplices(report.run)[0].name!r}]", "belief"))
-    lines.append(("model = run.model()", "the selected network: a plain nn.Module on raw inputs"))
+    which = "the selected network, trained alone" if report.is_trained else "the selected network"
+    lines.append(("model = run.model()", f"{which}: a plain nn.Module on raw inputs"))
     if report.has_mixture:
         lines.append(("ensemble = run.ensemble()", "the mixture; ensemble.output(x) predicts"))
         if report.classifies:

@@ -9,7 +9,7 @@ import numpy as np
 
 from polyarch.report import formatting
 from polyarch.report.formatting import Metric
-from polyarch.report.report_data import MIXTURE, TEMPERED, UNPRUNED, ReportData
+from polyarch.report.report_data import MIXTURE, TEMPERED, TRAINED, UNPRUNED, ReportData
 from polyarch.report.search_section import collapse
 from polyarch.runs.agreement import agreement_of
 from polyarch.runs.run import Run
@@ -105,6 +105,8 @@ def _scores(report: ReportData) -> str:
     where = f"{formatting.SPLITS[report.split]} {main.title}"
     if not own:
         return ""
+    if report.shares_weights:
+        return _shared_scores(report, main)
     if not mixed:
         return f"Its {where} is {main.show(own)}."
     which = "selected networks reach" if report.several else "selected network reaches"
@@ -112,6 +114,22 @@ def _scores(report: ReportData) -> str:
     if main.percent:
         return f"The {which} {main.show(own)} {where}, the mixture over {report.members} {main.show(mixed)}."
     return f"The {which} a {where} of {main.show(own)}, the mixture over {report.members} {main.show(mixed)}."
+
+
+def _shared_scores(report: ReportData, main: Metric) -> str:
+    """Of a search whose networks share weights: what the selected one does with its own, and with those."""
+    where = f"{formatting.SPLITS[report.split or '']} {main.title}"
+    shared = main.show(report.shared_values(main.name))
+    which, reach, they = ("networks", "reach", "they have") if report.several else ("network", "reaches", "it has")
+    if not report.is_trained:
+        return f"Under shared weights the selected {which} {reach} {_told(main, where, shared)}."
+    own = _told(main, where, main.show(report.network_values(main.name)))
+    return f"Trained alone, the selected {which} {reach} {own}; under the shared weights of the search {they} {shared}."
+
+
+def _told(metric: Metric, where: str, value: str) -> str:
+    """A number and what it is of."""
+    return f"{value} {where}" if metric.percent else f"a {where} of {value}"
 
 
 def _compared(report: ReportData) -> str:
@@ -167,6 +185,10 @@ def _score_tiles(report: ReportData) -> list[tuple[str, str, str]]:
             mixed = report.mixture_values(metric.name)
             title = metric.title if metric.name == "ece" else f"{formatting.SPLITS[report.split]} {metric.title}"
             note = f"mixture {metric.show([formatting.mean(mixed)])}" if mixed else ""
+            if report.is_trained:
+                note = f"shared weights {metric.show([formatting.mean(report.shared_values(metric.name))])}"
+            elif report.shares_weights:
+                note = f"shared weights{f', {note}' if note else ''}"
             found.append((title, metric.show(report.network_values(metric.name)), note))
         elif not report.split:
             values = [float(value) for value in report.kept("train", metric.name) if np.isfinite(value)]
@@ -208,8 +230,11 @@ def _rows(report: ReportData) -> list[tuple[str, str, Sequence[Run], str]]:
         note = "draws of dropout"
     title = "This network" if report.is_point else "Selected network"
     rows: list[tuple[str, str, Sequence[Run], str]] = [(title, own, report.runs, "")]
+    if report.shares_weights:
+        rows = [("Selected network", "trained alone", report.runs, TRAINED)] if report.is_trained else []
+        rows.append(("Selected network, shared weights", "", report.runs, ""))
     if report.has_mixture:
-        rows.append(("Mixture, pruned" if report.is_pruned else "Mixture", note, report.runs, MIXTURE))
+        rows.append((report.mixture_title, note, report.runs, MIXTURE))
     if report.is_pruned:
         rows.append((f"Mixture, all {report.members}", "", report.runs, UNPRUNED))
     temperatures = [found["temperature"] for found in report.results if found.get("temperature") is not None]
@@ -232,7 +257,8 @@ def seeds(report: ReportData) -> dict[str, Any] | None:
     """One line per seed."""
     if not report.several:
         return None
-    kind = MIXTURE if report.has_mixture else ""
+    kind = TRAINED if report.is_trained else MIXTURE if report.has_mixture else ""
+    names = {TRAINED: "selected network, trained alone", MIXTURE: report.mixture_title.lower(), "": "network"}
     rows = []
     for run, trajectory in zip(report.runs, report.trajectories, strict=True):
         found = [(m, report.values([run], kind, m.name)) for m in report.metrics]
@@ -251,5 +277,5 @@ def seeds(report: ReportData) -> dict[str, Any] | None:
         "learns": report.learns,
         "agreement": agreement.sentence(report.is_nested) if agreement else "",
         "metrics": report.metrics,
-        "of": "pruned mixture" if report.is_pruned else "mixture" if report.has_mixture else "network",
+        "of": "pruned mixture" if report.is_pruned else names[kind],
     }

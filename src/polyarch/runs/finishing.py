@@ -15,7 +15,7 @@ from polyarch.files import make_folder, write_json, write_whole
 from polyarch.methods.variational_depth import evidence
 from polyarch.runs.config import Config
 from polyarch.runs.results import results
-from polyarch.runs.run import ARCHITECTURE, EVIDENCE, METRICS, RESULT, WEIGHTS, Run, read_history, repeat_folder
+from polyarch.runs.run import ARCHITECTURE, EVIDENCE, METRICS, RESULT, WEIGHTS, Run, merit, read_history, repeat_folder
 from polyarch.training import checkpoints
 from polyarch.training.evaluation import MOST
 from polyarch.training.loop import Loop, Progress, evaluated_splits
@@ -88,11 +88,11 @@ def best_seed(found: Sequence[dict[str, Any]], objectives: Sequence[float]) -> i
         objectives: what every repeat reached on the data that its state was kept by.
     """
 
-    def merit(repeat: int) -> tuple[float, ...]:
+    def reached(repeat: int) -> tuple[float, ...]:
         measured = found[repeat]["metrics"].get("select")
-        return (measured.get("accuracy", 0.0), measured["log_likelihood"]) if measured else (objectives[repeat],)
+        return merit(measured) if measured else (objectives[repeat],)
 
-    seed: int = found[max(range(len(found)), key=merit)]["seed"]
+    seed: int = found[max(range(len(found)), key=reached)]["seed"]
     return seed
 
 

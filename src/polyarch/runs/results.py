@@ -102,7 +102,7 @@ class Networks:
 
     def predict(self, x: Tensor) -> dict[str, Gaussians]:
         """What each says of the numbers that belong to raw inputs [n, ...]: `selected`, and the mixtures by name."""
-        device, likelihood = self.run.device, self.run.likelihood()
+        device, likelihood = self.run.device, self.run.likelihood("shared")
         assert isinstance(likelihood, Gaussian)
         alone = Gaussians.of(_members(self.selected.to(device), x, device), torch.ones(1), likelihood)
         return {"selected": alone} | {name: gaussians(own, x, device) for name, own in self.mixtures.items()}

@@ -50,6 +50,8 @@ EVIDENCE = "evidence.safetensors"
 NOISE = "noise.json"
 RESULT = "result.json"
 METRICS = "metrics.jsonl"
+TRAINED = "trained"
+"""Of a run's folder: the run of its selected network, trained alone."""
 
 
 class Run:
@@ -80,6 +82,22 @@ class Run:
     def finished(self) -> bool:
         """Whether the search came to its end: the result is the last thing that it writes."""
         return (self.folder / RESULT).exists()
+
+    @cached_property
+    def shares_weights(self) -> bool:
+        """Whether the selected network had to share its weights with others that use them otherwise.
+
+        Its numbers are then no measure of what it can do, and it should be trained alone. Not so where architectures
+        contain each other, as depths do, nor where all that a space draws are meant to predict together.
+        """
+        space, method = self.config.make_space(), self.config.make_method()
+        return not (space.nested or method.draws_from_space) and space.random().architectures > 1
+
+    @property
+    def trained(self) -> Run | None:
+        """The run of the selected network, trained alone (`train_selected`); None where it was not."""
+        home = self.folder / TRAINED
+        return Run(home, self._task, self.allow_changed) if (home / RESULT).exists() else None
 
     @property
     def device(self) -> torch.device:
@@ -130,8 +148,15 @@ class Run:
 
     @property
     def result(self) -> dict[str, Any]:
-        """What `show --json` prints."""
-        return read_json(self.folder / RESULT) | {"run": str(self.folder)}  # the folder may have moved since
+        """What `show --json` prints: what the search wrote at its end, and what its network is worth, trained alone."""
+        found = read_json(self.folder / RESULT) | {"run": str(self.folder)}  # the folder may have moved since
+        if self.trained is None:
+            return found
+        alone = self.trained.result
+        found["trained"] = {name: alone[name] for name in ("run", "budget", "kept")}
+        measured = {split: alone["metrics"][split] for split in ("select", "test") if split in alone["metrics"]}
+        found["metrics"] |= {f"{split}_trained": numbers for split, numbers in measured.items()}
+        return found
 
     def history(self) -> list[dict[str, Any]]:
         """What was measured during the search, evaluation by evaluation."""
@@ -160,20 +185,29 @@ class Run:
         return Standardise(self._tensors["standardise/mean"], self._tensors["standardise/std"])
 
     def model(self, architecture: Architecture | None = None) -> nn.Module:
-        """The selected network (or another of the space) as a plain module on raw inputs, with only its own weights."""
+        """The selected network, or another of the space, as a plain module on raw inputs, with only its own weights.
+
+        Where the selected network was trained alone, it is that one. Others have the weights that they share, and so
+        has `run.model(run.architecture)`.
+        """
+        if architecture is None and self.trained is not None:
+            return self.trained.model()
         network = self.networks([architecture or self.architecture])[0]
         return nn.Sequential(self.standardise(), network).eval().requires_grad_(False)
 
-    def likelihood(self, of: Literal["network", "mixture"] = "network") -> Likelihood:
+    def likelihood(self, of: Literal["network", "shared", "mixture"] = "network") -> Likelihood:
         """What outputs say of targets; where noise is learnt, as validation data had it after the search.
 
         Args:
-            of: the selected network alone, or the mixture, which has its members' disagreement besides.
+            of: the selected network as `model()` gives it, or with the weights that it shares, or the mixture, which
+                has its members' disagreement besides.
         """
+        if of == "network" and self.trained is not None:
+            return self.trained.likelihood()
         own, kept = self.config.likelihood(), self.folder / NOISE
         if not isinstance(own, Gaussian) or not own.fits or not (self.finished or kept.exists()):
             return own
-        return replace(own, scale=read_json(kept)[of])
+        return replace(own, scale=read_json(kept)["mixture" if of == "mixture" else "network"])
 
     def networks(self, architectures: Sequence[Architecture]) -> list[nn.Module]:
         """Networks on standardised inputs, each with batch-norm statistics of its own.
@@ -427,7 +461,7 @@ def open_run(folder: str | Path, *, allow_changed: bool = False) -> Run:
     """
     run = _opened(folder, None, allow_changed)
     if run.config.repeats > 1:
-        best = repeat_folder(run.folder, run.result["best"])
+        best = repeat_folder(run.folder, best_repeat(folder, allow_changed=allow_changed))
         raise PolyarchError(f"{folder} holds {run.config.repeats} repeats; open one of them, such as {best}, the best")
     return run
 
@@ -440,7 +474,21 @@ def open_best(folder: str | Path, *, allow_changed: bool = False) -> Run:
     run = _opened(folder, None, allow_changed)
     if run.config.repeats == 1:
         return run
-    return Run(repeat_folder(run.folder, run.result["best"]), None, allow_changed)
+    return Run(repeat_folder(run.folder, best_repeat(folder, allow_changed=allow_changed)), None, allow_changed)
+
+
+def best_repeat(folder: str | Path, *, allow_changed: bool = False) -> int:
+    """The seed of the best of several repeats: by their networks trained alone where all were, else by the search."""
+    found = {run.seed: run.result["metrics"] for run in open_repeats(folder, allow_changed=allow_changed)}
+    if not all("select_trained" in metrics for metrics in found.values()):
+        best: int = Run(folder).result["best"]
+        return best
+    return max(found, key=lambda seed: merit(found[seed]["select_trained"]))
+
+
+def merit(measured: Mapping[str, float]) -> tuple[float, float]:
+    """What repeats are compared by on validation data: accuracy, and between equals, or for numbers, log-likelihood."""
+    return measured.get("accuracy", 0.0), measured["log_likelihood"]
 
 
 def open_repeats(folder: str | Path, task: Task | None = None, *, allow_changed: bool = False) -> list[Run]:
