@@ -78,6 +78,8 @@ def rows(given: Namespace) -> Rows:
                 assert isinstance(run, pa.Run)
                 metrics = run.result["metrics"]
                 said = worth(run.model()(task.test.x).double().softmax(-1), task.test.y)
+                # By logits, which know of probabilities that are too small to be told from 0.
+                said["log_likelihood"] = metrics["test"]["log_likelihood"]
                 known = {"select": metrics["select"]["log_likelihood"]}
                 yield {"way": "fixed", "seed": draw, "depth": depth, "kept": run.result["kept"]["epoch"]} | known | said
 

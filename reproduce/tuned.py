@@ -56,7 +56,7 @@ DATA: dict[str, Data] = {
     "breast-cancer": Data(_table(datasets.load_breast_cancer), {"batch_size": 32, "epochs": 50}, (5, 80)),
     "spirals": Data(
         lambda seed: pa.data.load("spirals", points=400, select=0.25, data_seed=seed),
-        {"batch_size": 300, "epochs": 1000, "evaluation": {"every": 10}},
+        {"batch_size": 300, "epochs": 1000, "evaluation": {"every": 10}, "stopping": {"patience": 300}},
         (5, 80),
     ),
     "digits": Data(lambda seed: pa.data.load("digits", split_seed=seed), {"batch_size": 128, "epochs": 20}, (8, 64)),
