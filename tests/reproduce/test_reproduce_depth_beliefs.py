@@ -1,7 +1,9 @@
 """Studies of belief over depth, small: they run, a known answer comes out of their arithmetic, and tables are drawn."""
 
+import importlib
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +11,8 @@ import torch
 import polyarch as pa
 from polyarch.distributions import Categorical
 from polyarch.distributions.evidence import pruned_mixtures
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
 def rows_of(file):
@@ -124,3 +128,13 @@ def test_natural_steps_climb_the_bound_where_decisions_depend_on_each_other():
     found = factorised(decisions, lambda choices: joint[choices[:, 0], choices[:, 1]], contexts=64)
     assert bound(found) > bound(prior) + 1
     assert bound(found) <= joint.flatten().logsumexp(0) + 1e-9
+
+
+@pytest.mark.parametrize("name", ["nested_belief", "spiral_draws", "belief", "factorised", "tuned"])
+def test_the_page_shows_what_was_kept(name, call, capsys):
+    script = importlib.import_module(f"reproduce.{name}")
+    call(script, "--table")
+    page = (RESULTS / "belief.md").read_text()
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert lines
+    assert [line for line in lines if line not in page] == []
