@@ -135,7 +135,7 @@ def _belief(found: list[dict[str, Any]]) -> str:
 
 def _short(values: list[float]) -> str:
     """A number in three digits, or for several its mean ± standard deviation."""
-    mean = f"{statistics.fmean(values):.3g}"
+    mean = f"{round(statistics.fmean(values), 4):.3g}"  # what rounding leaves of 0 is 0
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.2g}"
 
 

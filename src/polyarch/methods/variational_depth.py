@@ -4,7 +4,9 @@ Depth d is a latent variable with prior p(d). One pass gives every depth's likel
 
     L(alpha, theta) = sum_n E_q[log p(y_n | x_n, d)] - KL(q || p)                     (Eq. 1)
 
-is exact, and weights theta and belief q = Cat(alpha) are learnt together from training data alone.
+is exact. In the paper weights theta and belief q = Cat(alpha) climb it together, from training data alone
+(`update=sgd`). Here belief is by default the exact posterior of the weights (Eq. 5), by held-out data where there is
+some, and the q of the bound that weights climb follows it in natural-gradient steps.
 """
 
 from __future__ import annotations
