@@ -27,7 +27,7 @@ from polyarch.training.capture import CapturedStep
 def stepper(method: Method, task: Task, depth: int, repeats: int, device: torch.device) -> Callable[[], object]:
     """One training step of `method` on fixed data, captured on a CUDA device."""
     space = pa.spaces.ResidualDepth(max_depth=depth)
-    data = {"train": Split(task.standardise(task.train.x).to(device), task.train.y.to(device))}
+    data = {"train": Split(task.preprocess(task.train.x).to(device), task.train.y.to(device))}
     with torch.device(device):
         supernet = space.supernet(task.shape, repeats)
         prior = make_prior("exponential", space.decisions)

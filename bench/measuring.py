@@ -21,7 +21,7 @@ import torch
 
 from bench.gpu import commit
 from polyarch.core import Info, Method, Problem
-from polyarch.data.task import Classification, Split, Standardise, Task, TaskShape
+from polyarch.data.task import Classification, Split, Task, TaskShape
 from polyarch.distributions import uniform
 from polyarch.spaces import Space
 from polyarch.streams import Streams
@@ -129,10 +129,8 @@ def problem_of(
 
 def problem_on(task: Task, space: Space, *, fast: bool, device: str = "cuda", repeats: int = 1) -> Problem:
     """The images of a task, in single precision."""
-    standardise = Standardise(task.standardise.mean.to(device), task.standardise.std.to(device))
-    given = task.learning_data().items()
-    data = {name: Split(standardise(split.x.to(device)), split.y.to(device)) for name, split in given}
-    black = standardise(torch.zeros(task.input_shape[0], 1, 1, device=device))
+    data = {name: task.seen(split, torch.device(device)) for name, split in task.learning_data().items()}
+    black = task.preprocess(torch.zeros(task.input_shape[0], 1, 1)).to(device)
     return _problem(space, task.shape, repeats, "float32", fast, data, black)
 
 

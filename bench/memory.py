@@ -28,7 +28,7 @@ from polyarch.data.task import TaskShape
 from polyarch.distributions import uniform
 from polyarch.spaces import Darts, Dense, NasBench1Shot1, NasBench201, Space, Sparse
 from polyarch.spaces.darts import S2_OPERATIONS
-from polyarch.training.dry_run import prepare, standardised
+from polyarch.training.dry_run import prepare
 
 Form = Literal["sparse", "dense"]
 FORMS: tuple[Form, ...] = ("sparse", "dense")
@@ -124,7 +124,7 @@ def parsec(form: Form, samples: int = 16) -> float:
     """Of one step, over training its largest sample alone."""
     task = pa.data.load("digits")
     space, method = NasBench201(channels=4, cells=1), pa.methods.Parsec(samples=samples, form=form, batch_size=16)
-    problem, state, feed = prepare(method, space, task, standardised(task), repeats=1)
+    problem, state, feed = prepare(method, space, task, task.seen(task.train), repeats=1)
     batch = method.batch(problem, feed, "train")
     belief = method.distribution(space, state.belief)
     choices = (belief.log_probs.detach().unsqueeze(1) + feed.draws["gumbel"]).argmax(-1)[0]

@@ -116,7 +116,7 @@ def problem_of(run: pa.Run, given: Namespace) -> Problem:
     """The weights of a run, on its device, and validation data to judge by."""
     valid, device = given.task.select, run.device
     assert valid is not None
-    data = Split(given.task.standardise(valid.x).to(device), valid.y.to(device))
+    data = Split(given.task.preprocess(valid.x).to(device), valid.y.to(device))
     supernet = run.supernet().to(device).requires_grad_(False)
     return Problem(run.space, supernet, given.task.likelihood, uniform(run.space.decisions), {"select": data})
 

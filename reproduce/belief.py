@@ -74,7 +74,7 @@ def natural_steps(run: pa.Run) -> Distribution:
 def fits_of(run: pa.Run, split: str) -> tuple[Tensor, Tensor]:
     """Choices [n, decisions] of all architectures, and log p(y | x) [n, examples] by the shared weights."""
     choices, examples = run.space.random().support(), run.task().splits[split]
-    supernet, x = run.supernet(), run.standardise()(examples.x).unsqueeze(0)
+    supernet, x = run.supernet(), run.preprocess()(examples.x).unsqueeze(0)
     outputs = torch.cat([supernet(x, Sparse(tuple(row))) for row in choices.tolist()])
     return choices, run.config.likelihood().log_likelihood(outputs, examples.y).double()
 

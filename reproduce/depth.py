@@ -30,7 +30,6 @@ from polyarch.runs.results import Networks, forward_times
 from polyarch.runs.run import Run
 from polyarch.settings import make
 from polyarch.spaces.views import All
-from polyarch.training.dry_run import standardised
 from reproduce import depth_tables
 from reproduce.showing import Row, about, chosen, keep, page, sized_parser
 
@@ -83,7 +82,7 @@ def row(run: Run, task: Task, seconds: float, **labels: Any) -> Row:
 def belief_lag(run: Run, task: Task) -> dict[str, float]:
     """How far belief is from the exact posterior (Eq. 5) under the run's own weights: KL(q || posterior); its mode."""
     space = run.space
-    examples = {"train": standardised(task)}
+    examples = {"train": task.seen(task.train)}
     problem = Problem(space, run.supernet(), task.likelihood, run.config.make_prior(space), examples)
     exact = posterior(total_log_likelihood(problem, "train")[0], run.config.make_prior(space))
     return {"kl_to_posterior": run.distribution.kl(exact).item(), "posterior_mode": exact.mode().item()}
@@ -245,7 +244,7 @@ def head(given: Namespace) -> Rows:
         space = pa.spaces.ResidualDepth(max_depth=20, head_statistics=statistics_kept)
         how = method("variational-depth", epochs=40, batch_size=128, update="sgd")
         for run in train(space, task, how, given, repeats=min(given.seeds, 3)):
-            x, y = task.standardise(task.select.x)[None], task.select.y[None]
+            x, y = task.preprocess(task.select.x)[None], task.select.y[None]
             fits = {}
             for mode in ("running", "batch"):
                 supernet = run.supernet().train(mode == "batch")

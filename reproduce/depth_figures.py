@@ -493,7 +493,7 @@ def asked(run: Run, task: Task) -> Learnt:
 @torch.no_grad()
 def _answers(run: Run, x: torch.Tensor, q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probabilities [depths, n, classes] of each depth alone, and of the mixture cut at each depth."""
-    alone = run.supernet()(run.standardise()(x)[None], All())[0].double().log_softmax(-1)
+    alone = run.supernet()(run.preprocess()(x)[None], All())[0].double().log_softmax(-1)
     cut = []
     for last in range(len(alone)):
         weights = torch.cat([q[:last], q[last:].sum()[None]])

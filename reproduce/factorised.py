@@ -77,7 +77,7 @@ class Asked:
         """Nothing was asked yet."""
         assert task.select is not None
         self.supernet, self.likelihood = run.supernet(), run.config.likelihood()
-        self.x, self.y = run.standardise()(task.select.x[:EXAMPLES])[None], task.select.y[:EXAMPLES]
+        self.x, self.y = run.preprocess()(task.select.x[:EXAMPLES])[None], task.select.y[:EXAMPLES]
         self.known: dict[tuple[int, ...], float] = {}
 
     @torch.no_grad()

@@ -111,7 +111,7 @@ def trained(data: Data, method: pa.Method, given: Namespace) -> Iterator[tuple[R
 def answers(run: Run, task: pa.data.Task) -> Tensor:
     """Probabilities [depths, n, classes] of test data by every depth, in double precision."""
     assert task.test is not None
-    x = run.standardise()(task.test.x)
+    x = run.preprocess()(task.test.x)
     parts = [run.supernet()(part[None], All())[0].double().softmax(-1) for part in x.split(1024)]
     return torch.cat(parts, 1)
 

@@ -52,7 +52,7 @@ def compared(name: str, seed: int, count: int) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder, torch.enable_grad():
         run = pa.search(space, task, pa.methods.OneShot(epochs=EPOCHS), out=f"{folder}/run", seed=seed)
         assert isinstance(run, pa.Run)
-        supernet, standardise = run.supernet().eval(), run.standardise()
+        supernet, standardise = run.supernet().eval(), run.preprocess()
     images, labels = standardise(task.select.x), task.select.y
     batches = standardise(task.train.x).split(256)[:-1]
     cells = space.random().sample(count, torch.Generator().manual_seed(seed)).reshape(count, -1).tolist()

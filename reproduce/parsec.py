@@ -145,7 +145,7 @@ def cells(seed: int, epochs: int) -> Enumerated:
             assert isinstance(learnt, Categorical)
             belief = learnt
     rows = torch.randperm(len(task.select), generator=torch.Generator().manual_seed(seed))[:64]
-    x, y = task.standardise(task.select.x[rows]), task.select.y[rows]
+    x, y = task.preprocess(task.select.x[rows]), task.select.y[rows]
     fits = fits_of(supernet, task, x, y, every_choice(space))
     return Enumerated(Categorical(space.decisions, belief.logits.detach().double()), fits, len(rows))
 

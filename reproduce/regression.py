@@ -59,10 +59,10 @@ def ridge(task: Task) -> dict[str, float]:
     """What ridge regression with one scale of noise is worth on test data."""
     assert task.select is not None
     assert task.test is not None
-    model = RidgeCV(np.logspace(-3, 3, 25)).fit(task.standardise(task.train.x).numpy(), task.train.y.numpy())
+    model = RidgeCV(np.logspace(-3, 3, 25)).fit(task.preprocess(task.train.x).numpy(), task.train.y.numpy())
 
     def output(x: Tensor) -> Tensor:
-        return torch.from_numpy(model.predict(task.standardise(x).numpy())).reshape(1, -1, 1)
+        return torch.from_numpy(model.predict(task.preprocess(x).numpy())).reshape(1, -1, 1)
 
     one = torch.ones(1)
     likelihood = fitted(output(task.select.x), one, task.select.y, Gaussian(1.0, "task"))

@@ -50,7 +50,7 @@ def problem_of(space: pa.spaces.NasBench201, task: Task, device: torch.device, s
         for name, module in parent.named_children():
             if smooth and isinstance(module, nn.ReLU):
                 setattr(parent, name, nn.SiLU())
-    train, search = (Split(task.standardise(s.x).to(device), s.y.to(device)) for s in (task.train, task.select))
+    train, search = (Split(task.preprocess(s.x).to(device), s.y.to(device)) for s in (task.train, task.select))
     data = {"train": train, "search": search, "select": search}
     prior = uniform(space.decisions)
     on_device = replace(prior, logits=prior.logits.to(device))

@@ -58,7 +58,7 @@ class Bench:
 
     def standardised(self, x: Tensor) -> Tensor:
         """Raw inputs, as networks take them, on the device."""
-        return self.task.standardise(x).to(self.device)
+        return self.task.preprocess(x).to(self.device)
 
     def test(self, count: int = 0) -> tuple[Tensor, Tensor]:
         """The first test images, standardised, and their classes; 0 is all."""
@@ -202,7 +202,7 @@ def attacks(bench: Bench) -> Iterator[Row]:
     if not count or bench.task.test is None:
         return
     raw, y = bench.task.test.x[:count].to(bench.device), bench.task.test.y[:count].to(bench.device)
-    standardise = bench.task.standardise.to(bench.device)
+    standardise = bench.task.preprocess.to(bench.device)
     for name, supernet in bench.networks("dropout", "nsa-id"):
         members = Within(supernet, choices_of(supernet))
         equal = torch.full((len(members.views),), 1 / len(members.views), device=bench.device)

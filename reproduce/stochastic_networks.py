@@ -124,8 +124,8 @@ def problem_of(setup: Setup, space: Wiring, task: Task, device: torch.device, *,
         splits["unlabelled"] = Split(x[~kept], torch.full_like(y[~kept], HIDDEN))
     with device:
         supernet = space.supernet(task.shape)
-    black = task.standardise(torch.zeros(task.input_shape[0], 1, 1)).to(device)
-    data = {name: Split(task.standardise(s.x).to(device), s.y.to(device)) for name, s in splits.items()}
+    black = task.preprocess(torch.zeros(task.input_shape[0], 1, 1)).to(device)
+    data = {name: Split(task.preprocess(s.x).to(device), s.y.to(device)) for name, s in splits.items()}
     precision = "bfloat16" if device.type == "cuda" else "float32"
     return Problem(space, supernet, task.likelihood, uniform(space.decisions), data, black, precision)
 

@@ -222,8 +222,8 @@ def learning_rate(given: Namespace) -> Rows:
         return
     task = pa.data.load("mnist", folder=given.images, limit=4000 if given.quick else 0)
     assert task.test is not None
-    x, y = task.standardise(task.train.x).flatten(1), task.train.y
-    x_test, y_test = task.standardise(task.test.x).flatten(1), task.test.y
+    x, y = task.preprocess(task.train.x).flatten(1), task.train.y
+    x_test, y_test = task.preprocess(task.test.x).flatten(1), task.test.y
     for seed in range(1 if given.quick else min(given.seeds, 2)):
         for steps in (0, 2, 25, 150):
             weights, rate = network_weights(seed), FIRST_RATE

@@ -14,7 +14,7 @@ import polyarch as pa
 from polyarch.distributions import selection
 from polyarch.scores.parameters import Parameters
 from polyarch.scores.sampling import sample_and_score
-from polyarch.training.dry_run import prepare, standardised
+from polyarch.training.dry_run import prepare
 
 NASBENCH201 = ["none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3"]
 DARTS = ["none", "max_pool_3x3", "avg_pool_3x3", "skip_connect", "sep_conv_3x3", "sep_conv_5x5", "dil_conv_3x3",
@@ -125,7 +125,7 @@ SPACES = {
 def test_selected_from_random_weights(images, cls, name):
     space, text_of, sizes = SPACES[name]
     method = cls(batch_size=8)
-    problem, state, _ = prepare(method, space, images, standardised(images), repeats=2)
+    problem, state, _ = prepare(method, space, images, images.seen(images.train), repeats=2)
     [learnt] = [value for value in state.belief.values() if value.requires_grad]
     generator, found = torch.Generator().manual_seed(0), []
     for _ in range(DRAWS):
@@ -147,7 +147,7 @@ def test_mode_of_factorised_belief(images, name):
     """PARSEC: the best option of every decision, which in darts is a pair of operation and input, zero left out."""
     space = SPACES[name][0]
     method = pa.methods.Parsec(batch_size=8)
-    _, state, _ = prepare(method, space, images, standardised(images), repeats=1)
+    _, state, _ = prepare(method, space, images, images.seen(images.train), repeats=1)
     with torch.no_grad():
         state.belief["logits"].normal_(generator=torch.Generator().manual_seed(1))
     rows = state.belief["logits"][0].tolist()

@@ -34,7 +34,7 @@ def test_belief_becomes_the_enumerated_posterior(tmp_path):
         EnumeratedElbo(epochs=1000, evaluation={"every": 500}, stopping={"split": "never"}, lr=1.0),
         out=tmp_path / "run",
     )
-    x, y = task.standardise(task.train.x), task.train.y
+    x, y = task.preprocess(task.train.x), task.train.y
     problem = Problem(Lines(), run.supernet(), task.likelihood, uniform(Lines().decisions), {"train": Split(x, y)})
     fits = log_likelihoods(problem, x[None], y[None]).sum(-1)[0]
     posterior = (fits - fits.logsumexp(0)).exp()

@@ -60,7 +60,11 @@ def test_a_run_keeps_what_its_inputs_are(home):
     kept = json.loads((home / "run" / "config.json").read_text())["data"]["inputs"]
     assert kept["shape"] == [3]
     assert kept["type"] == "numbers"
-    assert kept["columns"] == {"names": list(NAMES), "label": "kind", "delimiter": ";"}
+    columns = kept["columns"]
+    assert [(column["name"], column["holds"], column["gaps"]) for column in columns["columns"]] == [
+        (name, "number", False) for name in NAMES
+    ]
+    assert (columns["label"], columns["delimiter"], columns["missing"]) == ("kind", ";", [])
     numbers = torch.cat([split.x for split in pa.open_run(home / "run").task().splits.values()])
     for name, bound in (("low", numbers.amin(0)), ("high", numbers.amax(0))):
         assert kept[name] == bound.tolist()

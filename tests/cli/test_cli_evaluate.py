@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 from torch.nn.modules.module import register_module_forward_hook
 
 import polyarch as pa
-from polyarch.data.task import Standardise
+from polyarch.data.preprocess import Standardise
 from polyarch.streams import Streams
 from polyarch.uncertainty import pgd, threshold_for_risk
 
@@ -466,11 +466,13 @@ def test_intervals_of_numbers(tmp_path):
     np.savez(tmp_path / "x.npz", x=task.test.x.numpy())
     asked = ("predict", out, "--inputs", tmp_path / "x.npz")
 
+    variance = run.likelihood("mixture").scale ** 2
+
     def mean_and_deviation(x):
         with torch.no_grad():
             means = ensemble.members(x).squeeze(-1).double()
         mean = (ensemble.weights.double()[:, None] * means).sum(0)
-        second = (ensemble.weights.double()[:, None] * (means.square() + 1)).sum(0)  # the likelihood's variance is 1
+        second = (ensemble.weights.double()[:, None] * (means.square() + variance)).sum(0)
         return mean, (second - mean.square()).sqrt()
 
     mean, deviation = mean_and_deviation(task.calibrate.x)

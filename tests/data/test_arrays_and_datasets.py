@@ -70,26 +70,21 @@ def test_a_dataset_of_pillow_images_and_ints():
 @pytest.mark.parametrize(
     ("x", "y", "fragment"),
     [
-        (changed(X, (4, 1), np.nan), Y, "x[4, 1] is nan"),
         (changed(X, (4, 1), np.inf), Y, "x[4, 1] is inf"),
         (changed(X, (4, 1), 1e300), Y, "float32"),
-        (X, changed(Y, 3, -1), "y[3] is -1"),
-        (X, changed(Y, 3, 0.5), "kind=regression"),
         (X, changed(Y, 3, np.nan), "every example needs a label"),
         (X, changed(Y, 3, 1e30), "labels run from 0"),
         (X, np.zeros(20), "all labels are 0"),
-        (X, changed(Y, 3, 25).astype(int), "fewer examples (20) than classes (26)"),
-        (X, np.where(Y == 1, 2, 0), "no training example of class 1;"),
-        (X, np.where(Y == 1, 9, 0), "no training example of class 1, 2, 3, 4, 5 and 3 more"),
         (X, Y[:19], "x has 20 examples but arrays: y has 19"),
         (X, np.eye(2)[Y], "y has the shape [20, 2]"),
-        (X, np.array(["a", "b"] * 10), "give numbers"),
+        (X, np.array(["a"] * 20), "all labels are"),
+        (X, np.array([["a", "b"]] * 20), "give one class per example"),
         (X.astype(complex), Y, "give numbers"),
         (X[:, 0], Y, "shape [20]"),
         (X[:0], Y[:0], "shape [0, 3]"),
         (X[:, :0], Y, "shape [20, 0]"),
         ([[1, 2], [3]], Y, "x is no array"),
-        (X, {"a": 1}, "give numbers"),
+        (X, {"a": 1}, "give one class per example"),
         (torch.eye(3).to_sparse(), Y, "x is no array"),
     ],
 )
@@ -183,7 +178,7 @@ class NoLength(Dataset):
         (Items((np.ones(2), 0), KeyError("lost\nfile")), "item 1 cannot be read (KeyError"),
         (Stream(), "map-style"),
         (NoLength(), "map-style"),
-        (TensorDataset(torch.full((4, 2), float("nan")), torch.arange(4)), "x[0, 0] is nan"),
+        (TensorDataset(torch.full((4, 2), float("inf")), torch.arange(4)), "x[0, 0] is inf"),
     ],
 )
 def test_bad_datasets(fails, dataset, fragment):

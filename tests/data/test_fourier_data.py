@@ -43,7 +43,7 @@ def test_inputs_are_angles_that_cover_the_circle_and_are_not_standardised(defini
     assert x.abs().max() <= math.pi + 1e-6
     counts = torch.histc(x, 20, -math.pi, math.pi)
     assert counts.min() > 0.8 * len(x) / 20
-    assert torch.equal(task.standardise(x), x)
+    assert torch.equal(task.preprocess(x), x)
 
 
 def test_points_of_the_code_are_evenly_spaced_over_ten_thousand_turns():

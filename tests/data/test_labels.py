@@ -77,8 +77,8 @@ def test_other_splits_and_the_standardisation_are_as_they_were(path):
     for name in ("select", "test", "search", "calibrate"):
         assert numbers(task.splits[name]) == numbers(whole.splits[name])
         assert torch.equal(task.splits[name].y, whole.splits[name].y)
-    assert torch.equal(task.standardise.mean, whole.standardise.mean)
-    assert torch.equal(task.standardise.std, whole.standardise.std)
+    assert torch.equal(task.preprocess.mean, whole.preprocess.mean)
+    assert torch.equal(task.preprocess.std, whole.preprocess.std)
     assert task.fingerprint != whole.fingerprint
 
 

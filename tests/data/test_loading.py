@@ -28,7 +28,7 @@ def test_every_setting_has_help_and_a_default():
         assert "path" not in settings
         for setting in settings.values():
             assert setting.help, (cls, setting.name)
-            assert isinstance(setting.default, bool | int | float | str)
+            assert isinstance(setting.default, bool | int | float | str | tuple)
     assert settings_of(Spirals)["select"].default == 0.0
     assert settings_of(Spirals)["points"].type == Annotated[int, AtLeast(4)]
 
@@ -48,7 +48,7 @@ def test_bad_texts(fails, tmp_path):
     fails("*.npz", "no such file")
     fails(str(tmp_path / "none"), "no such file or folder")
     fails("nothing.parquet", "no such file or folder")
-    (tmp_path / "d.parquet").write_text("1")
-    fails(str(tmp_path / "d.parquet"), "d.parquet", ".npz")
+    (tmp_path / "d.xlsx").write_text("1")
+    fails(str(tmp_path / "d.xlsx"), "d.xlsx", ".npz")
     fails("digits", "did you mean 'select'", selct=0.1)
     fails("a.csv", "unknown setting", path="b.csv")

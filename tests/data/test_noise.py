@@ -70,12 +70,18 @@ def test_the_noise_of_an_input_learns_towards_its_squared_residual():
 
 def test_scales_start_at_the_deviation_of_the_training_targets_and_survive_a_config():
     for noise, outputs_wanted in (("task", 1), ("input", 2)):
-        task = load((X, Y), kind="regression", noise=noise)
+        task = load((X, Y), kind="regression", noise=noise, standardise=False)
         assert task.likelihood == Gaussian(pytest.approx(task.train.y.double().std(correction=0).item()), noise)
+        task = load((X, Y), kind="regression", noise=noise)
+        assert task.likelihood == Gaussian(1.0, noise)  # in the unit of the deviation
+        assert task.units.scale == pytest.approx(task.train.y.double().std(correction=0).item())
         assert task.shape.outputs == outputs_wanted
         assert likelihood_from(task.likelihood.settings()) == task.likelihood
-    assert load((X, Y), kind="regression").likelihood == Gaussian()
-    assert load((X, np.ones(40)), kind="regression", noise="task").likelihood.scale == 1
+    assert load((X, Y), noise="fixed").likelihood == Gaussian()
+    assert load((X, Y)).likelihood == Gaussian(1.0, "task")
+    assert load((X, Y), select=0).likelihood == Gaussian()  # nothing to learn noise from
+    task = load((X, np.ones(40)), kind="regression", noise="task")
+    assert (task.likelihood.scale, task.units.offset, task.units.scale) == (1, 1, 1)
     assert likelihood_from({"kind": "gaussian", "scale": 1.0}) == Gaussian()  # as runs of before have it
 
 

@@ -52,7 +52,7 @@ def test_image_layouts(tmp_path, shape, expected, dtype):
     if expected == (3, 6, 5) and shape[1] == 6:
         assert np.array_equal(task.train.x.numpy(), np.moveaxis(x, 3, 1))
         assert task.train.x.is_contiguous()
-    assert task.standardise.mean.shape == (expected[0], 1, 1)
+    assert task.preprocess.mean.shape == (expected[0], 1, 1)
 
 
 def test_csv_with_words_keeps_sorted_class_names(tmp_path):
@@ -124,28 +124,30 @@ def test_bad_npz(fails, tmp_path):
     fails(path, "no array y_test")
     np.savez(path)
     fails(path, "no array x or y", "nothing")
-    np.savez(path, x=changed(X, (2, 2), np.nan), y=Y)
-    fails(path, "d.npz: x[2, 2] is nan")
+    np.savez(path, x=changed(X, (2, 2), np.inf), y=Y)
+    fails(path, "d.npz: x[2, 2] is inf")
 
 
 @pytest.mark.parametrize(
     ("text", "settings", "fragment"),
     [
         ("", {}, "d.csv: the file is empty"),
-        ("\n\n", {}, "unknown label column 'label'"),
+        ("\n\n", {}, "no line of data"),
         ("a,label\n", {}, "no line of data"),
         ("a,lable\n1,0\n", {}, "did you mean 'lable'"),
         ("label\n1\n", {}, "no column besides the label"),
         ("a,a,label\n1,1,0\n", {}, "two columns 'a'"),
         ("a,label\n1,0\n2\n", {}, "line 3 has 1 cells"),
         ("a,b,label\n1,2,0\n1,red,1\n", {}, "line 3 has 'red' in column 'b'"),
-        ("label,a,b\n0,1,2\n1,,1\n", {}, "line 3 has '' in column 'a'"),
-        ("a,b,label\n1,2,0\n1,nan,1\n", {}, "line 3 has 'nan' in column 'b'"),
+        ("a,b,label\n1,2,0\n1,inf,1\n", {}, "line 3 has 'inf' in column 'b'"),
+        ('a,b,label\n1,"2,5",0\n1,"3,5",1\n', {}, "line 2 has '2,5' in column 'b': numbers with a comma"),
+        ("a,b,label\n1,2,0\n1,3,1\n", {"drop": ("c",)}, "drop: unknown column 'c'"),
+        ("a,label\n1,0\n1,1\n", {"drop": ("a",)}, "no column besides the label"),
+        ("a,b,label\n,2,0\n?,3,1\n", {"drop": ("b",)}, "no column of features is left"),
         ("a,b,label\n1,2,0\n1,2,\n", {}, "line 3 has no label in column 'label'"),
         ("a,label\n1,0\n,\n", {}, "line 3 has no label"),
-        ("a,label\n1,0\n1,-1\n", {}, "line 3 has the label '-1'"),
-        ("a,label\n1,0\n1,0.5\n", {}, "kind=regression"),
-        ("a,label\n1,0\n1,nan\n", {}, "line 3 has the label 'nan'"),
+        ("a,label\n1,0\n1,0.5\n", {"kind": "classification"}, "kind=regression"),
+        ("a,label\n1,0\n1,nan\n", {}, "line 3 has no label in column 'label', but 'nan'"),
         ("a,label\n1,0\n1,high\n", {"kind": "regression"}, "line 3 has the label 'high'"),
         ("a,label\n1,0\n1,0\n1,0\n1,0\n", {}, "all labels are 0"),
         ("a,label\n1,0\n", {"delimiter": ""}, "one character"),
@@ -196,6 +198,6 @@ def test_inputs_that_are_not_standardised(tmp_path):
     dataset = torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(Y))
     for source in (tmp_path / "d.npz", tmp_path / "d.csv", folder, (x, Y), dataset):
         plain, usual = (load(source, select=0, test=0, standardise=on) for on in (False, True))
-        assert torch.equal(plain.standardise(plain.train.x), plain.train.x.float())
-        assert usual.standardise(usual.train.x).mean().item() == pytest.approx(0, abs=1e-5)
+        assert torch.equal(plain.preprocess(plain.train.x), plain.train.x.float())
+        assert usual.preprocess(usual.train.x).mean().item() == pytest.approx(0, abs=1e-5)
         assert plain.fingerprint != usual.fingerprint

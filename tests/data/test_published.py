@@ -102,7 +102,7 @@ def test_published_files_where_present(name, mean, first):
     task = load(name, select=0)
     assert (len(task.train), len(task.test)) == (60000, 10000)
     assert (task.train.y[0].item(), task.test.y[0].item()) == first
-    assert task.standardise.mean.item() == pytest.approx(mean, abs=1e-3)
+    assert task.preprocess.mean.item() == pytest.approx(mean, abs=1e-3)
 
 
 def test_limit_takes_the_first_examples(tmp_path, monkeypatch):

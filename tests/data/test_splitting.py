@@ -195,15 +195,15 @@ def test_statistics_are_those_of_the_training_split_alone():
     x, y = vectors()
     task = load((x, y), select=0.2, test=0.2)
     train = task.train.x.numpy().astype(np.float64)
-    np.testing.assert_allclose(task.standardise.mean.numpy(), train.mean(0), rtol=1e-6)
-    np.testing.assert_allclose(task.standardise.std.numpy(), train.std(0), rtol=1e-6)
+    np.testing.assert_allclose(task.preprocess.mean.numpy(), train.mean(0), rtol=1e-6)
+    np.testing.assert_allclose(task.preprocess.std.numpy(), train.std(0), rtol=1e-6)
     x2 = x.copy()
     held = sorted(indices(task.select) | indices(task.test))
     x2[held, 1:] += 100
     again = load((x2, y), select=0.2, test=0.2)
-    assert torch.equal(again.standardise.mean, task.standardise.mean)
-    assert torch.equal(again.standardise.std, task.standardise.std)
-    z = task.standardise(task.train.x)
+    assert torch.equal(again.preprocess.mean, task.preprocess.mean)
+    assert torch.equal(again.preprocess.std, task.preprocess.std)
+    z = task.preprocess(task.train.x)
     torch.testing.assert_close(z.mean(0), torch.zeros(3), atol=1e-5, rtol=0)
 
 

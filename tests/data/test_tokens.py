@@ -27,8 +27,8 @@ def test_tokens_stay_what_they_are(tmp_path, dtype, standardise):
         task = load(source, select=0.2, test=0.2, standardise=standardise)
         assert task.train.x.dtype == torch.int64
         assert np.array_equal(task.train.x, X[task.indices["train"]])
-        assert torch.equal(task.standardise(task.train.x), task.train.x)
-        assert task.standardise(task.train.x).dtype == torch.int64
+        assert torch.equal(task.preprocess(task.train.x), task.train.x)
+        assert task.preprocess(task.train.x).dtype == torch.int64
         assert (task.shape.input, task.shape.tokens) == ((6,), 50)
         assert (task.inputs.type, task.inputs.tokens, task.inputs.words) == ("tokens", 50, "6 tokens")
 

@@ -67,7 +67,7 @@ def test_belief_becomes_the_enumerated_posterior(skeletons, tmp_path):
         samples=16,
     )
     run = pa.search(space, task, method, out=tmp_path / "run", compute=pa.Compute("cpu"))
-    x, y = task.standardise(task.train.x), task.train.y
+    x, y = task.preprocess(task.train.x), task.train.y
     problem = Problem(space, run.supernet(), task.likelihood, uniform(space.decisions), {"train": Split(x, y)})
     posterior = log_likelihoods(problem, x[None], y[None]).sum(-1)[0].softmax(0)
     believed = run.distribution.log_prob(every_choice(space)).exp()

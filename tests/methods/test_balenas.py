@@ -12,7 +12,7 @@ from polyarch import PolyarchError
 from polyarch.methods.balenas import Balenas
 from polyarch.methods.darts import Darts
 from polyarch.testing.methods import check_capture
-from polyarch.training.dry_run import prepare, standardised
+from polyarch.training.dry_run import prepare
 
 CELLS = pa.spaces.NasBench201(channels=2, cells=1)
 RAGGED = pa.spaces.NasBench1Shot1(sub_space=1, channels=4, cells=3)
@@ -37,7 +37,7 @@ UPDATES = ["vadam", "printed", "bayes-by-backprop", "von", "vprop"]
 
 def prepared(task, repeats=1, space=CELLS, **settings):
     method = Balenas(batch_size=8, **settings)
-    return method, *prepare(method, space, task, standardised(task), repeats)
+    return method, *prepare(method, space, task, task.seen(task.train), repeats)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ def prepared(task, repeats=1, space=CELLS, **settings):
 def darts_step(task, alpha, lr=3e-4, **settings):
     """A state of DARTS after a first step from the same weights and batches, with `alpha` as its parameters."""
     method = Darts(**settings, batch_size=8, arch={"lr": lr, "weight_decay": 0.0})
-    problem, state, feed = prepare(method, CELLS, task, standardised(task), 1)
+    problem, state, feed = prepare(method, CELLS, task, task.seen(task.train), 1)
     with torch.no_grad():
         state.belief["alpha"].copy_(alpha)
     method.step(problem, state, feed)

@@ -77,7 +77,7 @@ def prepared(method, task, space=SMALL, repeats=1, prior=None, dtype=torch.float
         space.supernet(task.shape, repeats).to(dtype),
         task.likelihood,
         prior or pa.distributions.uniform(space.decisions),
-        {name: Split(task.standardise(split.x).to(dtype), split.y) for name, split in splits.items()},
+        {name: Split(task.preprocess(split.x).to(dtype), split.y) for name, split in splits.items()},
         black=torch.tensor(-2.0),
     )
     streams = [Streams(k) for k in range(repeats)]

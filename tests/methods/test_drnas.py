@@ -12,7 +12,7 @@ from polyarch.methods import Drnas
 from polyarch.methods.bilevel import open_logits
 from polyarch.methods.drnas import concentration
 from polyarch.spaces import ModuleSpace
-from polyarch.training.dry_run import prepare, standardised
+from polyarch.training.dry_run import prepare
 
 
 class Ragged(nn.Module):
@@ -48,7 +48,7 @@ def values_at_the_mean(beta):
 def test_gradients_of_draws_are_those_of_their_mean(vectors):
     """In expectation: against finite differences of what is known of the mean, within four standard errors."""
     method, n = Drnas(), 40_000
-    problem, _, _ = prepare(method, RAGGED, vectors, standardised(vectors), repeats=1)
+    problem, _, _ = prepare(method, RAGGED, vectors, vectors.seen(vectors.train), repeats=1)
     noise = method.noise(problem, torch.Generator().manual_seed(0), n)
     each = BETA.expand(n, -1, -1).clone().requires_grad_()
     noise = {name: value.double() for name, value in noise.items()}
@@ -84,7 +84,7 @@ def test_concentrations_are_positive_and_those_of_no_option_zero():
 
 def test_options_that_were_given_up_do_no_harm(vectors):
     method = Drnas()
-    problem, state, feed = prepare(method, RAGGED, vectors, standardised(vectors), repeats=2)
+    problem, state, feed = prepare(method, RAGGED, vectors, vectors.seen(vectors.train), repeats=2)
     with torch.no_grad():
         state.belief["beta"][0, 1] = torch.tensor([-25.0, 3.0, -25.0])
         state.belief["beta"][1] = -20.0
@@ -96,7 +96,7 @@ def test_options_that_were_given_up_do_no_harm(vectors):
 def test_belief_is_the_dirichlet(vectors):
     """Which starts flat."""
     method = Drnas()
-    _, state, _ = prepare(method, RAGGED, vectors, standardised(vectors), repeats=2)
+    _, state, _ = prepare(method, RAGGED, vectors, vectors.seen(vectors.train), repeats=2)
     belief = method.distribution(RAGGED, state.belief)
     assert isinstance(belief, Dirichlet)
     assert torch.allclose(belief.concentration, torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]), atol=0.005)

@@ -6,7 +6,7 @@ from torch import nn
 
 import polyarch as pa
 from polyarch.methods import OneShot, Parsec
-from polyarch.training.dry_run import prepare, standardised
+from polyarch.training.dry_run import prepare
 
 
 class Wide(nn.Sequential):
@@ -45,7 +45,7 @@ METHODS = {
 
 def after_two_steps(method, form, space, images, repeats):
     method = type(method)(**{**vars(method), "form": form})
-    problem, state, feed = prepare(method, space, images, standardised(images), repeats)
+    problem, state, feed = prepare(method, space, images, images.seen(images.train), repeats)
     for _ in range(2):
         method.step(problem, state, feed)
     return state.tensors()

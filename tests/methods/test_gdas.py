@@ -10,7 +10,7 @@ from polyarch import PolyarchError
 from polyarch.methods import Gdas
 from polyarch.spaces import ModuleSpace
 from polyarch.streams import Streams
-from polyarch.training.dry_run import prepare, standardised
+from polyarch.training.dry_run import prepare
 
 
 class Ragged(nn.Module):
@@ -38,7 +38,7 @@ def vectors(tmp_path_factory):
 def drawn(vectors, passes, temperature, seed=0):
     """Belief over `Ragged`, and so many draws of its mixture, each as if it were a repeat."""
     method = Gdas()
-    problem, _, _ = prepare(method, RAGGED, vectors, standardised(vectors), repeats=1)
+    problem, _, _ = prepare(method, RAGGED, vectors, vectors.seen(vectors.train), repeats=1)
     generator = torch.Generator().manual_seed(seed)
     alpha = torch.randn(2, 3, generator=generator)
     noise = method.noise(problem, generator, passes)
@@ -85,7 +85,7 @@ def test_the_temperature_falls_linearly():
 def test_operations_that_were_not_drawn_stay(vectors):
     """A step moves the weights of one option per edge, that of the last pass; it draws anew for either batch."""
     method = Gdas(batch_size=8, weights={"weight_decay": 0.0})
-    problem, state, feed = prepare(method, RAGGED, vectors, standardised(vectors), repeats=3)
+    problem, state, feed = prepare(method, RAGGED, vectors, vectors.seen(vectors.train), repeats=3)
     before = {name: value.detach().clone() for name, value in state.weights.items()}
     method.step(problem, state, feed)
     logits = state.belief["alpha"].detach().log_softmax(-1)

@@ -11,7 +11,7 @@ from polyarch.core import gradients
 from polyarch.methods import OneShot
 from polyarch.methods.one_shot import fair_paths
 from polyarch.spaces.views import Dense
-from polyarch.training.dry_run import prepare, standardised
+from polyarch.training.dry_run import prepare
 
 CELLS = pa.spaces.NasBench201(channels=2, cells=1)
 PLAIN = {"batch_size": 8, "weights": {"lr": 0.1, "momentum": 0.0, "weight_decay": 0.0, "grad_clip": 0.0}}
@@ -20,7 +20,7 @@ MOMENTUM = {"batch_size": 8, "weights": {"grad_clip": 0.0, "nesterov": True}}
 
 def stepped(method, images, space=CELLS, repeats=1):
     """A first step: the problem and state after it, weights before it, and its feed."""
-    problem, state, feed = prepare(method, space, images, standardised(images), repeats)
+    problem, state, feed = prepare(method, space, images, images.seen(images.train), repeats)
     before = {name: value.detach().clone() for name, value in state.weights.items()}
     method.step(problem, state, feed)
     return problem, state, before, feed
@@ -109,7 +109,7 @@ def test_the_mean_of_paths_is_one_step_of_the_mean_gradient(images):
 
 def test_fair_paths_use_every_operation_of_every_edge_once(images):
     method = OneShot(sampling="fair", batch_size=8)
-    problem, state, feed = prepare(method, CELLS, images, standardised(images), 3)
+    problem, state, feed = prepare(method, CELLS, images, images.seen(images.train), 3)
     choices = method._paths(problem, state, feed)
     assert choices.shape == (3, 5, 6)
     assert torch.equal(choices.sort(1).values, torch.arange(5)[None, :, None].expand(3, 5, 6))
@@ -176,7 +176,7 @@ def test_what_is_selected_fits_validation_data_best(tmp_path, images):
     run = pa.search(CELLS, images, OneShot(epochs=2, batch_size=8), out=tmp_path / "run")
     drawn = pa.distributions.uniform(CELLS.decisions).sample(20, torch.Generator().manual_seed(1))
     supernet, y = run.supernet(), images.select.y
-    x = run.standardise()(images.select.x).unsqueeze(0)
+    x = run.preprocess()(images.select.x).unsqueeze(0)
     with torch.no_grad():
         fits = [images.likelihood.log_likelihood(supernet(x, Dense(row[None])), y[None]).mean() for row in drawn]
     assert run.architecture == CELLS.decode(drawn)[torch.stack(fits).argmax()]

@@ -18,7 +18,7 @@ from polyarch.methods import Parsec
 from polyarch.methods.parsec import effective_samples, importance_weights
 from polyarch.streams import Streams
 from polyarch.testing.toy import Lines, every_choice, log_likelihoods, toy_task
-from polyarch.training.dry_run import prepare, standardised
+from polyarch.training.dry_run import prepare
 from polyarch.training.loop import Batches, Loop, Progress
 
 CELLS = pa.spaces.NasBench201(channels=2, cells=1)
@@ -38,7 +38,7 @@ def problem_of(task, space, repeats=1, prior=None):
         space.supernet(task.shape, repeats),
         task.likelihood,
         prior or pa.distributions.uniform(space.decisions),
-        {name: Split(task.standardise(split.x), split.y) for name, split in task.learning_data().items()},
+        {name: Split(task.preprocess(split.x), split.y) for name, split in task.learning_data().items()},
     )
 
 
@@ -55,7 +55,7 @@ def errors_of_the_estimates(task, samples, repeats=400):
     """How far the mean of many estimates is from the gradients of Eq. 3, by enumeration: of belief, and of weights."""
     # A first step of many repeats, alike but for what they draw; prepare() trains and searches on the same batch.
     method = Parsec(samples=samples, batch_size=8, weights={"grad_clip": 0.0, "weight_decay": 0.0})
-    problem, state, feed = prepare(method, Lines(), task, standardised(task), repeats)
+    problem, state, feed = prepare(method, Lines(), task, task.seen(task.train), repeats)
     [batch] = feed.batches["search"]
     with torch.no_grad():
         state.weights["offset"].fill_(1.0)
@@ -90,7 +90,7 @@ def test_the_batch_size_as_temperature_weighs_by_the_mean(line):
     """With temperature 1 omega is a ratio of products over the batch, with the batch size of geometric means."""
     for temperature, power in ((1.0, 1.0), (8.0, 1 / 8)):
         method = Parsec(samples=3, batch_size=8, temperature=temperature, arch={"lr": 0.0})
-        problem, state, feed = prepare(method, Lines(), line, standardised(line), repeats=1)
+        problem, state, feed = prepare(method, Lines(), line, line.seen(line.train), repeats=1)
         [batch] = feed.batches["search"]
         choices = sampled(method, problem, state, feed)[0]
         likelihoods = log_likelihoods(problem, batch.x, batch.y)[0].double().exp().prod(-1)
@@ -124,7 +124,7 @@ def sampled(method, problem, state, feed):
 
 def test_samples_come_from_belief(line):
     method = Parsec(samples=20_000)
-    problem, state, feed = prepare(method, Lines(), line, standardised(line), repeats=1)
+    problem, state, feed = prepare(method, Lines(), line, line.seen(line.train), repeats=1)
     with torch.no_grad():
         state.belief["logits"].copy_(torch.tensor([[1.0, 0.0, -1.0], [0.5, -0.5, 0.0]]))
     choices = sampled(method, problem, state, feed)[0]
@@ -192,7 +192,7 @@ def name_in_member(name, choice):
 
 def test_examples_are_counted(line):
     method = Parsec(samples=3, batch_size=8)
-    problem, state, feed = prepare(method, Lines(), line, standardised(line), repeats=2)
+    problem, state, feed = prepare(method, Lines(), line, line.seen(line.train), repeats=2)
     info = method.step(problem, state, feed)
     assert (info.forward, info.backward) == (3 * (8 + 8), 3 * 8)
 
@@ -249,7 +249,7 @@ def test_a_tower_counts_by_its_weight_for_the_weights_alone(tmp_path, form):
     for auxiliary in (0.0, 0.4, 0.8):
         still = {"lr": 0.1, "momentum": 0.0, "weight_decay": 0.0, "grad_clip": 0.0}
         method = Parsec(samples=2, batch_size=8, auxiliary=auxiliary, form=form, weights=still)
-        problem, state, feed = prepare(method, space, task, standardised(task), 1)
+        problem, state, feed = prepare(method, space, task, task.seen(task.train), 1)
         before = {name: value.detach().clone() for name, value in state.weights.items()}
         info = method.step(problem, state, feed)
         moved = {name: value.detach() - before[name] for name, value in state.weights.items()}

@@ -19,7 +19,7 @@ from polyarch.settings import make, parsed, settings_of
 from polyarch.spaces.choice import Dropout, choice_points, uniform
 from polyarch.spaces.darts import EDGES, SKIP_DROPOUT
 from polyarch.spaces.views import Soft
-from polyarch.training.dry_run import prepare, standardised
+from polyarch.training.dry_run import prepare
 
 FEW = pa.spaces.Darts(
     channels=2, layers=8, operations=("none", "max_pool_3x3", "avg_pool_3x3", "skip_connect", "dil_conv_3x3")
@@ -190,7 +190,7 @@ def test_only_skips_that_change_nothing_have_dropout(images):
 
 def test_training_passes_skips_through_dropout(images):
     method = Darts(**SHORT)
-    problem, state, feed = prepare(method, FEW, images, standardised(images), repeats=1)
+    problem, state, feed = prepare(method, FEW, images, images.seen(images.train), repeats=1)
     [batch] = feed.batches["train"]
     view = method.mixture(problem.space, state.belief, {}, feed.schedule)
     problem.supernet.train()

@@ -18,7 +18,7 @@ from polyarch.spaces import PerExample, Wiring
 from polyarch.streams import Streams
 from polyarch.testing.toy import Lines
 from polyarch.training import checkpoints
-from polyarch.training.dry_run import prepare, standardised
+from polyarch.training.dry_run import prepare
 
 SMALL = {"stages": 2, "nodes": 3, "channels": 2}
 LISTED = Wiring(**SMALL, listed=3)
@@ -36,7 +36,8 @@ def images(tmp_path_factory):
 
 def of(images, method, space, repeats=1):
     """A first step's problem, state and feed, with other examples in the two parts of the training split."""
-    whole = standardised(images.resplit(labels=0))
+    resplit = images.resplit(labels=0)
+    whole = resplit.seen(resplit.train)
     problem, state, feed = prepare(method, space, images, whole, repeats)
     x, y = whole.x, whole.y
     data = {"train": Split(x[:12], y[:12]), "unlabelled": Split(x[12:], torch.full_like(y[12:], -1))}
@@ -265,7 +266,7 @@ def test_refused(tmp_path, images):
         )
     assert not (tmp_path / "run").exists()
     with pytest.raises(PolyarchError, match="'lines' run no batch of several; semi-supervised needs another space"):
-        prepare(SemiSupervised(**QUICK), Lines(), images, standardised(images), 1)
+        prepare(SemiSupervised(**QUICK), Lines(), images, images.seen(images.train), 1)
     for settings in ({"consistency": -1.0}, {"batch_size": 1}):
         with pytest.raises(PolyarchError, match="must be at least"):
             SemiSupervised(**settings)

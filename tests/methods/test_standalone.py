@@ -19,7 +19,7 @@ from polyarch.spaces.darts import Darts
 from polyarch.streams import Streams
 from polyarch.testing.callbacks import InterruptAfter
 from polyarch.training import checkpoints
-from polyarch.training.dry_run import prepare, standardised
+from polyarch.training.dry_run import prepare
 from polyarch.training.loop import Loop, Progress
 
 CELLS = pa.spaces.NasBench201(channels=2, cells=1)
@@ -49,7 +49,7 @@ def loop_of(method, space, task, dtype=torch.float32):
         stage.space.supernet(task.shape),
         task.likelihood,
         pa.distributions.uniform(stage.space.decisions),
-        {"train": Split(task.standardise(task.train.x).to(dtype), task.train.y)},
+        {"train": Split(task.preprocess(task.train.x).to(dtype), task.train.y)},
     )
     problem.supernet.to(dtype)
     streams = [Streams(0)]
@@ -98,7 +98,7 @@ def test_it_is_a_plain_training_loop(images):
 def test_a_repeat_is_trained_on_its_own(images):
     """Two repeats: each from its own first weights, on its own order of examples."""
     method = Standalone(architecture=CELL, epochs=1, batch_size=8)
-    problem, state, feed = prepare(method, CELLS, images, standardised(images), repeats=2)
+    problem, state, feed = prepare(method, CELLS, images, images.seen(images.train), repeats=2)
     before = [problem.supernet.extract(problem.space.architecture([0] * 6), repeat) for repeat in range(2)]
     first = [network.state_dict()["stem.conv.weight"] for network in before]
     assert not torch.equal(*first)
@@ -114,7 +114,7 @@ def test_the_auxiliary_tower_is_added_by_its_weight(images):
     method = Standalone(
         architecture=GENOTYPE, batch_size=12, weights={"lr": 1.0, "momentum": 0.0, "weight_decay": 0.0}, auxiliary=0.4
     )
-    problem, state, feed = prepare(method, DARTS, images, standardised(images), repeats=1)
+    problem, state, feed = prepare(method, DARTS, images, images.seen(images.train), repeats=1)
     network = extracted(problem).train()
     [batch] = feed.batches["train"]
     answer, tower = network(batch.x[0])
@@ -150,7 +150,7 @@ def watched(problem, run):
 
 def dropping(images, rate, epoch, batch_size=24):
     method = Standalone(architecture=GENOTYPE, epochs=10, batch_size=batch_size, drop_path=rate)
-    problem, state, feed = prepare(method, DARTS, images, standardised(images), repeats=1)
+    problem, state, feed = prepare(method, DARTS, images, images.seen(images.train), repeats=1)
     feed.schedule["drop_path"].fill_(method.schedule(epoch)["drop_path"])
     return method, problem, state, feed
 
@@ -223,7 +223,8 @@ def test_evaluation_leaves_nothing_out(images):
 
 def test_without_places_to_leave_out_nothing_is_drawn(images):
     """Cells of nasbench201 have no drop path; the recipe of DARTS works on them all the same."""
-    _, _, feed = prepare(Standalone(architecture=CELL, drop_path=0.2), CELLS, images, standardised(images), repeats=1)
+    method = Standalone(architecture=CELL, drop_path=0.2)
+    _, _, feed = prepare(method, CELLS, images, images.seen(images.train), repeats=1)
     assert feed.draws == {}
     assert feed.batches["train"][0].draws == {"augment": {}}
 

@@ -6,7 +6,7 @@ import torch
 from polyarch.core import Batch
 from polyarch.methods import StochasticArchitectures
 from polyarch.spaces import Dense, PerExample, Wiring
-from polyarch.training.dry_run import prepare, standardised
+from polyarch.training.dry_run import prepare
 
 SMALL = {"stages": 2, "nodes": 3, "channels": 2}
 QUICK = {"epochs": 2, "batch_size": 8}
@@ -16,7 +16,7 @@ def test_with_one_architecture_both_are_the_same(images):
     ends = {}
     for per in ("instance", "batch"):
         method = StochasticArchitectures(per=per, **QUICK)
-        problem, state, feed = prepare(method, Wiring(**SMALL, listed=1), images, standardised(images), 2)
+        problem, state, feed = prepare(method, Wiring(**SMALL, listed=1), images, images.seen(images.train), 2)
         for _ in range(3):
             method.step(problem, state, feed)
         ends[per] = state.tensors()
@@ -28,7 +28,7 @@ def test_with_one_architecture_both_are_the_same(images):
 def test_architectures_are_drawn_from_the_space(images, listed):
     space = Wiring(**SMALL, listed=listed, link_probability=0.3)
     method = StochasticArchitectures(**QUICK)
-    problem, state, _ = prepare(method, space, images, standardised(images), 1)
+    problem, state, _ = prepare(method, space, images, images.seen(images.train), 1)
     numbers = torch.rand(1, 20_000, 12, generator=torch.Generator().manual_seed(0))
     view = method.view(problem, state, numbers)
     assert isinstance(view, PerExample)

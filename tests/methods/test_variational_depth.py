@@ -19,7 +19,7 @@ from polyarch.methods.variational_depth import (
 )
 from polyarch.streams import Streams
 from polyarch.testing import check_distribution
-from polyarch.training.dry_run import prepare, standardised
+from polyarch.training.dry_run import prepare
 
 
 def log_evidence(fits, prior):
@@ -38,7 +38,7 @@ def some_belief(seed):
 def problem_of(task, repeats=1):
     supernet = SPACE.supernet(task.shape, repeats)
     supernet.reset_parameters([Streams(k)["init"] for k in range(repeats)])
-    examples = standardised(task)
+    examples = task.seen(task.train)
     return Problem(SPACE, supernet, task.likelihood, exponential(SPACE.decisions), {"train": examples})
 
 
@@ -87,7 +87,7 @@ def test_the_mean_of_eq_2_over_all_minibatches_is_eq_1(spirals):
 
 def test_one_step_is_sgd_on_the_bound_divided_by_n(spirals):
     method = VariationalDepth(update="sgd", weights={"momentum": 0.5, "lr": 0.1})
-    problem, state, feed = prepare(method, SPACE, spirals, standardised(spirals), repeats=1)
+    problem, state, feed = prepare(method, SPACE, spirals, spirals.seen(spirals.train), repeats=1)
     reference = [p.detach().clone().requires_grad_() for p in (*state.weights.values(), *state.belief.values())]
     optimiser = torch.optim.SGD(reference, lr=0.1, momentum=0.5)
     names = [*state.weights, *state.belief]
@@ -118,7 +118,7 @@ def test_belief_may_learn_at_a_rate_of_its_own(spirals):
     states = {}
     for belief_rate in (0.0, 0.1, 0.4):
         method = VariationalDepth(update="sgd", weights={"lr": 0.1, "momentum": 0.0}, arch={"lr": belief_rate})
-        problem, state, feed = prepare(method, SPACE, spirals, standardised(spirals), repeats=1)
+        problem, state, feed = prepare(method, SPACE, spirals, spirals.seen(spirals.train), repeats=1)
         method.step(problem, state, feed)
         states[belief_rate] = state
     assert torch.equal(states[0.0].belief["logits"], states[0.1].belief["logits"])
@@ -129,7 +129,7 @@ def test_belief_may_learn_at_a_rate_of_its_own(spirals):
 
 def test_the_e_step_sets_belief_to_the_posterior(spirals):
     method = VariationalDepth(update="em")
-    problem, state, feed = prepare(method, SPACE, spirals, standardised(spirals), repeats=2)
+    problem, state, feed = prepare(method, SPACE, spirals, spirals.seen(spirals.train), repeats=2)
     before = state.belief["logits"].clone()
     method.step(problem, state, feed)
     assert torch.equal(state.belief["logits"], before)
@@ -158,7 +158,7 @@ def test_a_natural_step_goes_as_far_as_it_may():
 def test_natural_steps_climb_the_bound_to_the_posterior(spirals):
     """With weights that stand still: Eq. 1 rises at every step, and its gap closes (Eq. 4)."""
     method = VariationalDepth(update="natural", epochs=100, arch={"warmup": 0.0, "limit": 0.02})
-    problem, state, _ = prepare(method, SPACE, spirals, standardised(spirals), repeats=2)
+    problem, state, _ = prepare(method, SPACE, spirals, spirals.seen(spirals.train), repeats=2)
     totals = total_log_likelihood(problem, "train")
     exact, bounds = posterior(totals, problem.prior), []
     for epoch in range(100):
@@ -173,7 +173,7 @@ def test_natural_steps_climb_the_bound_to_the_posterior(spirals):
 
 def test_weights_of_all_depths_are_trained_alike_at_first(spirals):
     method = VariationalDepth(update="natural", epochs=20, arch={"warmup": 0.25})
-    problem, state, feed = prepare(method, SPACE, spirals, standardised(spirals), repeats=1)
+    problem, state, feed = prepare(method, SPACE, spirals, spirals.seen(spirals.train), repeats=1)
     sgd = VariationalDepth(update="sgd")
     moves, believes = [], []
     for epoch in range(20):
@@ -183,8 +183,8 @@ def test_weights_of_all_depths_are_trained_alike_at_first(spirals):
     assert moves == [False] * 5 + [True] * 15
     assert believes == [False] * 2 + [True] * 18, "where nobody asks, no pass is made"
 
-    _, other, _ = prepare(sgd, SPACE, spirals, standardised(spirals), repeats=1)
-    _, fresh, _ = prepare(method, SPACE, spirals, standardised(spirals), repeats=1)
+    _, other, _ = prepare(sgd, SPACE, spirals, spirals.seen(spirals.train), repeats=1)
+    _, fresh, _ = prepare(method, SPACE, spirals, spirals.seen(spirals.train), repeats=1)
     fresh.belief["logits"].data.fill_(1.0)[..., 0] = 5.0  # which the weights do not see
     method.step(problem, fresh, feed)
     sgd.step(problem, other, feed)
@@ -260,7 +260,7 @@ def test_early_stopping_keeps_the_best_state(tmp_path, spirals):
     history = run.history()
     best = max(history, key=lambda line: line["train"]["objective"])
     problem = Problem(
-        SPACE, run.supernet(), spirals.likelihood, exponential(SPACE.decisions), {"train": standardised(spirals)}
+        SPACE, run.supernet(), spirals.likelihood, exponential(SPACE.decisions), {"train": spirals.seen(spirals.train)}
     )
     fits = total_log_likelihood(problem, "train")[0]
     bound = elbo(fits, run.distribution, exponential(SPACE.decisions))

@@ -8,7 +8,7 @@ import torch
 
 import polyarch as pa
 from polyarch.testing.toy import Lines, every_choice, log_likelihoods, toy_task
-from polyarch.training.dry_run import prepare, standardised
+from polyarch.training.dry_run import prepare
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results" / "parsec" / "bias.json"
@@ -34,7 +34,7 @@ def test_estimates_are_those_of_a_step(parsec, tmp_path):
     task = toy_task(tmp_path)
     for temperature in (1.0, 8.0):
         method = pa.methods.Parsec(samples=5, batch_size=8, temperature=temperature)
-        problem, state, feed = prepare(method, Lines(), task, standardised(task), repeats=7)
+        problem, state, feed = prepare(method, Lines(), task, task.seen(task.train), repeats=7)
         with torch.no_grad():
             state.belief["logits"].copy_(torch.tensor([[0.5, -0.3, 0.2], [0.4, -0.4, 0.0]]))
             [batch] = feed.batches["search"]
@@ -103,7 +103,7 @@ def test_nearly_equal_weights_shorten_the_gradient_by_one_over_k(parsec, enumera
 def test_fits_of_cells_are_those_of_their_networks(parsec):
     space, task = pa.spaces.NasBench201(channels=2, cells=1), pa.data.load("digits", select=0.3)
     supernet = space.supernet(task.shape)
-    x, y = task.standardise(task.select.x[:16]), task.select.y[:16]
+    x, y = task.preprocess(task.select.x[:16]), task.select.y[:16]
     choices = every_choice(space)
     few = [0, 7000, 15624]
     wanted = []

@@ -16,8 +16,8 @@ def test_targets_are_scaled_by_their_training_part():
 
 def test_ridge_has_the_scale_of_held_out_residuals():
     task = scaled(tables()["diabetes"], seed=0, noise="task")
-    model = RidgeCV(np.logspace(-3, 3, 25)).fit(task.standardise(task.train.x), task.train.y)
-    held_out, errors = (s.y.numpy() - model.predict(task.standardise(s.x)) for s in (task.select, task.test))
+    model = RidgeCV(np.logspace(-3, 3, 25)).fit(task.preprocess(task.train.x), task.train.y)
+    held_out, errors = (s.y.numpy() - model.predict(task.preprocess(s.x)) for s in (task.select, task.test))
     scale = np.sqrt((held_out**2).mean())
     found = ridge(task)
     assert found["rmse"] == pytest.approx(np.sqrt((errors**2).mean()), rel=1e-5)

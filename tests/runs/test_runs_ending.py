@@ -139,7 +139,7 @@ def test_what_is_kept_is_evaluated_at_the_end(task, tmp_path):
     both = pa.search(space, task, method, out=tmp_path / "run", repeats=2, compute=pa.Compute("cpu"))
     for run in both:
         kept = run.result["kept"]
-        data = {name: Split(task.standardise(task.splits[name].x), task.splits[name].y) for name in ("train", "select")}
+        data = {name: Split(task.preprocess(task.splits[name].x), task.splits[name].y) for name in ("train", "select")}
         problem = Problem(space, run.supernet(), task.likelihood, run.config.make_prior(space), data)
         state = type("State", (), {"belief": run.belief})
         for split in ("train", "select"):

@@ -23,7 +23,7 @@ def runs(request, task, tmp_path_factory):
 def test_evidence_is_that_of_the_kept_weights(runs, task):
     for run in runs:
         for split, known in (("train", task.train), ("select", task.select)):
-            outputs = run.supernet()(run.standardise()(known.x)[None], All())[0]
+            outputs = run.supernet()(run.preprocess()(known.x)[None], All())[0]
             fits = task.likelihood.log_likelihood(outputs, known.y)
             torch.testing.assert_close(run.evidence.by_split()[split], fits.double().sum(-1), rtol=1e-5, atol=1e-4)
 

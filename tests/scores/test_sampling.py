@@ -87,7 +87,7 @@ def test_scores_are_those_of_the_score(run, task):
     streams = Streams(0)
     order = torch.randperm(len(task.train), generator=streams["data"])[:64]
     given = candidates_of(run, [found.best.architecture], Snip.needs, Streams(0)["data"])
-    assert torch.equal(given[0].data.x, task.standardise(task.train.x[order]))
+    assert torch.equal(given[0].data.x, task.preprocess(task.train.x[order]))
     assert torch.equal(given[0].data.y, task.train.y[order])
     assert Snip()(given, streams["init"]).item() == found.best.score
 

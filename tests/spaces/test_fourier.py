@@ -168,7 +168,7 @@ def test_least_squares_on_all_features_recovers_the_coefficients_and_the_degree(
     task = FourierSeries(definition=definition).task()
     space = Fourier(columns=columns)
     supernet = make_supernet(space, task.shape, (0,))
-    x, y = task.standardise(task.train.x).double(), task.train.y.double()
+    x, y = task.preprocess(task.train.x).double(), task.train.y.double()
     errors = []
     for degree in range(10):
         solution = torch.linalg.lstsq(features(x, degree, columns), y[:, None]).solution[:, 0]

@@ -643,7 +643,7 @@ def test_the_model_of_a_run_has_the_chosen_modules_alone(own):
 
 def test_the_model_has_statistics_of_its_own(own):
     run, task = own.run, own.task
-    batches = [run.standardise()(batch) for batch in calibration_batches(task.train.x, seed=run.seed)]
+    batches = [run.preprocess()(batch) for batch in calibration_batches(task.train.x, seed=run.seed)]
     shared = run.supernet()
     for architecture in (run.architecture, other_than(run)):
         network = run.model(architecture)[1]

@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from polyarch import PolyarchError
-from polyarch.data.task import Standardise
+from polyarch.data.preprocess import Standardise
 from polyarch.training.augment import Augment
 from polyarch.training.capture import CapturedStep
 

@@ -15,7 +15,7 @@ import polyarch as pa
 from polyarch.settings import TakesMemory, memory_settings, updated
 from polyarch.streams import Streams
 from polyarch.training.allocation import Allocation
-from polyarch.training.dry_run import MemoryEstimate, dry_run, one_step, prepare, standardised
+from polyarch.training.dry_run import MemoryEstimate, dry_run, one_step, prepare
 from polyarch.training.lack_of_memory import what_to_lower
 from polyarch.training.loop import Loop, Progress
 
@@ -77,7 +77,7 @@ SEARCHES = {
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_step_takes_what_torch_allocates(digits, name):
     method, space, repeats = SEARCHES[name]
-    problem, state, feed = prepare(method, space, digits, standardised(digits), repeats)
+    problem, state, feed = prepare(method, space, digits, digits.seen(digits.train), repeats)
     one_step(method, problem, state, feed)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as told:
         one_step(method, problem, state, feed)
@@ -92,7 +92,7 @@ def test_a_step_takes_what_torch_allocates(digits, name):
 @pytest.mark.parametrize("name", ["depth", "darts"])
 def test_so_does_an_evaluation(digits, name):
     method, space, repeats = SEARCHES[name]
-    problem, state, _ = prepare(method, space, digits, standardised(digits), repeats)
+    problem, state, _ = prepare(method, space, digits, digits.seen(digits.train), repeats)
     with Allocation() as made:
         method.evaluate(problem, state, "train")
     assert dry_run(method, space, digits, repeats).evaluation == pytest.approx(made.peak, rel=0.02)
@@ -148,7 +148,7 @@ def test_it_counts_what_a_loop_records(digits, settings):
     method = pa.methods.Darts(**{"batch_size": 200, "epochs": 1, **settings})
     space = pa.spaces.NasBench201(channels=1, cells=1)
     estimate = dry_run(method, space, digits)
-    problem, state, _ = prepare(method, space, digits, standardised(digits), repeats=1)
+    problem, state, _ = prepare(method, space, digits, digits.seen(digits.train), repeats=1)
     loop = Loop(method, problem, state, [Streams(0)], Progress(), method.epochs)
     for _ in range(method.epochs):
         loop.epoch()

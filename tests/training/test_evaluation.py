@@ -32,7 +32,7 @@ def by_class(split):
 
 def problem_of(task, supernet, arranged=lambda split: split):
     def own(split):
-        return arranged(Split(task.standardise(split.x), split.y))
+        return arranged(Split(task.preprocess(split.x), split.y))
 
     data = {"train": own(task.train), "search": own(task.select), "select": own(task.select)}
     return Problem(CELLS, supernet, task.likelihood, uniform(CELLS.decisions), data)

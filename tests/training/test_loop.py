@@ -24,7 +24,7 @@ def task():
 
 
 def problem_of(task, repeats=1, valid=False):
-    x, y = task.standardise(task.train.x), task.train.y
+    x, y = task.preprocess(task.train.x), task.train.y
     data = {"train": Split(x, y)} | ({"select": Split(x, y)} if valid else {})
     return Problem(SPACE, SPACE.supernet(task.shape, repeats), task.likelihood, exponential(SPACE.decisions), data)
 

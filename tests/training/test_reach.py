@@ -12,7 +12,7 @@ import polyarch as pa
 from polyarch.methods import Balenas, Darts, Drnas, Gdas, Parsec
 from polyarch.settings import updated
 from polyarch.spaces.views import one_hot
-from polyarch.training.dry_run import prepare, standardised
+from polyarch.training.dry_run import prepare
 from polyarch.training.reach import largest_share, say_if_too_short
 
 SPACE = pa.spaces.NasBench201(channels=2, cells=1)
@@ -28,7 +28,7 @@ def task(tmp_path_factory):
 
 
 def prepared(method, task):
-    return prepare(method, SPACE, task, standardised(task), repeats=2)
+    return prepare(method, SPACE, task, task.seen(task.train), repeats=2)
 
 
 def moved(method, problem, state, feed, steps):

@@ -33,7 +33,7 @@ def loop_of(architectures, task, seeds):
         space.supernet(task.shape, len(architectures)),
         task.likelihood,
         pa.distributions.uniform(space.decisions),
-        {name: Split(task.standardise(split.x), split.y) for name, split in data.items()},
+        {name: Split(task.preprocess(split.x), split.y) for name, split in data.items()},
     )
     streams = [Streams(seed) for seed in seeds]
     return Loop(method, problem, method.init(problem, streams, None), streams, Progress(), 2)

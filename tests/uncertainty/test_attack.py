@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from polyarch.data.task import Classification, Standardise
+from polyarch.data.preprocess import Standardise
+from polyarch.data.task import Classification
 from polyarch.errors import PolyarchError
 from polyarch.uncertainty import Ensemble, image_range, pgd
 from polyarch.uncertainty.ensemble import Apart

@@ -9,7 +9,8 @@ import torch
 from scipy import integrate, optimize, stats
 
 from polyarch import PolyarchError
-from polyarch.data.task import FLOOR, Gaussian, Standardise
+from polyarch.data.preprocess import Standardise
+from polyarch.data.task import FLOOR, Gaussian
 from polyarch.uncertainty import Ensemble, Gaussians
 from polyarch.uncertainty.ensemble import Apart
 from polyarch.uncertainty.gaussians import fitted

@@ -5,7 +5,8 @@ import itertools
 import pytest
 import torch
 
-from polyarch.data.task import Gaussian, Standardise, TaskShape
+from polyarch.data.preprocess import Standardise
+from polyarch.data.task import Gaussian, TaskShape
 from polyarch.distributions import Categorical, Listed
 from polyarch.distributions.categorical import pad
 from polyarch.errors import PolyarchError

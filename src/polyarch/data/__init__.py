@@ -1,6 +1,6 @@
 """Data in: a name, a file, arrays or a torch Dataset becomes a Task."""
 
-from polyarch.data.inputs import read_inputs
+from polyarch.data.inputs import read_inputs, read_labelled
 from polyarch.data.loading import SOURCES, load, source_for, source_from
 from polyarch.data.source import Source
 from polyarch.data.splitting import RawData
@@ -18,6 +18,7 @@ __all__ = [
     "Task",
     "load",
     "read_inputs",
+    "read_labelled",
     "settings_of",
     "source_for",
     "source_from",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from typing import Any
 
 import numpy as np
@@ -51,14 +52,14 @@ def checked_inputs(x: Array, what: str) -> Array:
 
 
 def checked_labels(y: Array, what: str) -> NDArray[np.int64]:
-    """Class indices [n] from integers or whole floats of shape [n] or [n, 1]."""
+    """Whole numbers [n], which name classes, from integers or whole floats of shape [n] or [n, 1]."""
     y = _column(y, what)
     if y.dtype.kind == "f":
         _first_bad(y, ~np.isfinite(y), what, "every example needs a label")
         _first_bad(y, y != np.round(y), what, "labels are whole numbers; for numbers to predict set kind=regression")
     elif y.dtype.kind == "b":
         y = y.astype(np.int64)
-    _first_bad(y, (y < 0) | (y >= LABEL_LIMIT), what, "labels run from 0 to the number of classes - 1")
+    _first_bad(y, np.abs(y) >= LABEL_LIMIT, what, "labels run from 0 to the number of classes - 1")
     return y.astype(np.int64)
 
 
@@ -99,7 +100,7 @@ def check_classes(y: NDArray[np.int64], everything: NDArray[np.int64], names: tu
     return count
 
 
-def check_pair(x: Array, y: Array, what: tuple[str, str]) -> None:
+def check_pair(x: Sized, y: Sized, what: tuple[str, str]) -> None:
     """Raises where inputs and targets differ in number."""
     if len(x) != len(y):
         raise PolyarchError(f"{what[0]} has {len(x)} examples but {what[1]} has {len(y)}; give one y for every x")

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import csv
-import logging
-import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from typing_extensions import override
 
+from polyarch.data.arrays import from_arrays
 from polyarch.data.checks import Array, reason
-from polyarch.data.kinds import Columns, named
+from polyarch.data.frames import Frame, check_named, column_of, is_gap, parsed
+from polyarch.data.kinds import check_columns, say_left_over
 from polyarch.data.source import Unsplit
-from polyarch.data.splitting import Kind, RawData
-from polyarch.data.task import Noise
+from polyarch.data.splitting import RawData
+from polyarch.data.targets import KindSetting, NoiseSetting
+from polyarch.data.vocabulary import Reading, of_use
 from polyarch.errors import PolyarchError, unknown
 from polyarch.settings import Count
-
-logger = logging.getLogger("polyarch")
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
 GREY_MODES = ("1", "L", "LA")
@@ -35,7 +35,8 @@ class FileSource(Unsplit):
 
     path: str
     standardise: bool = field(default=True, kw_only=True)
-    """Bring inputs to mean 0 and deviation 1, as training examples have them; else networks see them as they are."""
+    """Bring inputs and numbers to predict to mean 0 and deviation 1, as training examples have them; else networks see
+    them as they are."""
 
     @property
     @override
@@ -48,25 +49,17 @@ class FileSource(Unsplit):
 class Npz(FileSource):
     """A .npz file with arrays x and y, and x_test and y_test where it has a test set."""
 
-    kind: Kind = "classification"
-    """What y is: class indices, or numbers to predict."""
-    noise: Noise = "fixed"
-    """Standard deviation of numbers to predict: 1 (`fixed`), or learnt, one for the `task` or one per `input`."""
+    kind: KindSetting = "auto"
+    """What y is: classes, or numbers to predict; `auto` takes many different numbers, or fractions, for the latter."""
+    noise: NoiseSetting = "auto"
+    """Standard deviation of numbers to predict: that of the targets (`fixed`), or learnt, one for the `task` or one per
+    `input`; `auto` is `task`, or `fixed` where there is no validation data to learn it from."""
 
     @override
     def read(self) -> RawData:
         """The arrays; nothing pickled is ever loaded."""
         arrays = read_npz(self.text, self._wanted, "x=..., y=...")
-        return RawData(
-            arrays["x"],
-            arrays["y"],
-            where=self.text,
-            x_test=arrays.get("x_test"),
-            y_test=arrays.get("y_test"),
-            kind=self.kind,
-            noise=self.noise,
-            standardise=self.standardise,
-        )
+        return from_arrays(self, arrays["x"], arrays["y"], self.text, arrays.get("x_test"), arrays.get("y_test"))
 
     @staticmethod
     def _wanted(present: list[str]) -> list[str]:
@@ -75,73 +68,117 @@ class Npz(FileSource):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Csv(FileSource):
-    """A .csv file (UTF-8) with a header: one column of labels, all others numbers."""
+class TableFile(FileSource):
+    """A table of one's own: one column to predict, numbers and words in the others, gaps in any of these."""
 
     features: tuple[str, ...] = field(default=(), kw_only=False)
     """The columns that inputs are made of, in this order, whatever else there is; empty: all but the label's."""
     label: str = "label"
     """The column to predict."""
-    kind: Kind = "classification"
-    """What the label column is: classes (integers from 0, or words), or numbers to predict."""
-    noise: Noise = "fixed"
-    """Standard deviation of numbers to predict: 1 (`fixed`), or learnt, one for the `task` or one per `input`."""
-    delimiter: str = ","
-    """What stands between two cells."""
+    drop: tuple[str, ...] = ()
+    """Columns that inputs are not made of, such as a number of the row."""
+    categories: tuple[str, ...] = ()
+    """Columns of categories, where they look like numbers, or where all rows differ; others are recognised."""
+    missing: tuple[str, ...] = ()
+    """What stands for a gap, besides an empty cell, NA, N/A, NaN, null, none and ?."""
+    kind: KindSetting = "auto"
+    """What the label column holds: classes, or numbers to predict; `auto` takes many different numbers, or fractions,
+    for the latter."""
+    noise: NoiseSetting = "auto"
+    """Standard deviation of numbers to predict: that of the targets (`fixed`), or learnt, one for the `task` or one per
+    `input`; `auto` is `task`, or `fixed` where there is no validation data to learn it from."""
+
+    @property
+    def between(self) -> str:
+        """What stands between two cells, where they are text."""
+        return ","
+
+    @abstractmethod
+    def frame(self) -> Frame:
+        """All that the file holds."""
 
     @override
     def read(self) -> RawData:
-        """Vectors of the features."""
-        header, lines = read_csv(self.text, self.delimiter)
-        self._check_header(header)
-        names = self.features or tuple(name for name in header if name != self.label)
-        check_columns(self.text, header, names)
-        features, labels, numbers = [], [], []
-        for number, cells in lines:
-            labels.append(cells[self.label].strip())
-            if not labels[-1]:
-                raise line_error(self.text, number, f"has no label in column {self.label!r}; add it")
-            features.append(csv_numbers(self.text, number, cells, names))
-            numbers.append(number)
-        if not labels:
-            raise no_lines(self.text)
-        y, classes = self._targets(labels, numbers)
-        say_left_over(self.text, header, [*names, self.label])
+        """The columns of the features, and the label's."""
+        frame = self.frame()
+        header = list(frame.columns)
+        y = self.targets(frame)
+        for what, names in (("features", self.features), ("drop", self.drop), ("categories", self.categories)):
+            if what == "features":
+                check_columns(self.text, header, names)
+            else:
+                check_named(names, header, what, self.text)
+        names = self.features or tuple(name for name in header if name not in (self.label, *self.drop))
+        if not names:
+            raise PolyarchError(f"{self.text}: there is no column besides the label {self.label!r}; add the features")
+        holds = of_use(frame, names, self.categories, self.missing, self.text)
+        if self.features:
+            say_left_over(self.text, header, [*names, self.label])
         return RawData(
-            np.array(features),
+            Frame({name: frame.columns[name] for name in holds}, frame.place),
             y,
             where=self.text,
             kind=self.kind,
             noise=self.noise,
-            classes=classes,
             standardise=self.standardise,
-            columns=Columns(names, self.label, self.delimiter),
+            reading=Reading(holds, self.label, self.between, self.missing),
         )
 
-    def _check_header(self, header: list[str]) -> None:
-        check_distinct(self.text, header)
-        if self.label not in header:
-            raise PolyarchError(f"{self.text}: {unknown('label column', self.label, header)}; set label to its name")
-        if len(header) < 2:
-            raise line_error(self.text, 1, f"has no column besides the label {self.label!r}; add the features")
+    def targets(self, frame: Frame) -> Array:
+        """What the label column holds: numbers where all cells do, else words."""
+        if self.label not in frame.columns:
+            raise PolyarchError(
+                f"{self.text}: {unknown('label column', self.label, frame.columns)}; set label to its name"
+            )
+        cells = frame.columns[self.label]
+        empty = np.isnan(cells) if cells.dtype.kind == "f" else cells == ""
+        if empty.any():
+            raise PolyarchError(
+                f"{frame.place(int(empty.argmax()))} has no label in column {self.label!r}; add it, or take the row out"
+            )
+        if cells.dtype.kind == "f":
+            return cells
+        numbers = np.array([parsed(cell) for cell in cells])
+        wrong = ~np.isfinite(numbers)
+        if not wrong.any():
+            return numbers
+        row = int(wrong.argmax())
+        if is_gap(cells[row]) and (~wrong).any():
+            raise PolyarchError(
+                f"{frame.place(row)} has no label in column {self.label!r}, but {cells[row]!r}; add it, or take the "
+                "row out"
+            )
+        if self.kind == "regression":
+            raise PolyarchError(f"{frame.place(row)} has the label {cells[row]!r}, no finite number; mend it")
+        return cells
 
-    def _targets(self, labels: list[str], lines: list[int]) -> tuple[Array, tuple[str, ...]]:
-        """Targets [n], and the class names where labels are words."""
-        values = [number_in(label) for label in labels]
-        if self.kind == "classification" and any(value is None for value in values):
-            classes, y = np.unique(np.array(labels), return_inverse=True)
-            return y, tuple(str(name) for name in classes)
-        for value, label, line in zip(values, labels, lines, strict=True):
-            if value is None or not math.isfinite(value):
-                raise line_error(self.text, line, f"has the label {label!r}, no finite number; mend the line")
-            if self.kind == "classification" and (value < 0 or value != int(value)):
-                raise line_error(
-                    self.text,
-                    line,
-                    f"has the label {label!r}, negative or fractional; number the classes from 0, name"
-                    " them by words, or set kind=regression",
-                )
-        return np.array(values, dtype=np.float64), ()
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Csv(TableFile):
+    """A .csv file (UTF-8) with a header: one column to predict, numbers and words in the others, gaps allowed."""
+
+    delimiter: str = ","
+    """What stands between two cells."""
+
+    @property
+    @override
+    def between(self) -> str:
+        return self.delimiter
+
+    @override
+    def frame(self) -> Frame:
+        return csv_frame(self.text, self.delimiter)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Parquet(TableFile):
+    """A .parquet file: one column to predict, numbers and words in the others, gaps allowed."""
+
+    @override
+    def frame(self) -> Frame:
+        return parquet_frame(self.text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +230,7 @@ def absolute(path: str) -> str:
 def check_file(path: str) -> None:
     """Raises where there is no file, or an empty one."""
     if not os.path.isfile(path):
-        raise PolyarchError(f"{path}: no such file; check the path")
+        raise PolyarchError(f"{path}: no such file or folder; check the path")
     if os.path.getsize(path) == 0:
         raise PolyarchError(f"{path}: the file is empty; write it again")
 
@@ -237,38 +274,52 @@ def read_npz(path: str, wanted: Callable[[list[str]], list[str]], written: str) 
     return arrays
 
 
-def read_csv(path: str, delimiter: str = ",") -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
-    """The header's names, and the number and the cells by name of every later line that is not blank.
-
-    Lines are read as they are asked for, so that the first error in the file is the one raised; names that
-    occur twice (see `check_distinct`) lose cells.
-    """
-    lines = _csv_lines(path, delimiter)
-    _, first = next(lines, (1, []))
-    header = [name.strip() for name in first]
-    return header, _csv_rows(path, header, lines)
-
-
-def _csv_lines(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Line numbers and cells of all lines that are not blank; the header first."""
+def csv_frame(path: str, delimiter: str = ",") -> Frame:
+    """All columns of a .csv file as texts; every error names a line."""
     check_file(path)
     if len(delimiter) != 1:
         raise PolyarchError(f"delimiter is {delimiter!r}; it must be one character")
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, delimiter=delimiter)
-            yield from ((reader.line_num, row) for row in reader if row)
+            lines = [(reader.line_num, row) for row in reader if row]
     except (csv.Error, ValueError, OSError) as error:
         raise PolyarchError(f"{path}: not a readable UTF-8 .csv file ({reason(error)}); save it as one") from error
-
-
-def _csv_rows(
-    path: str, header: list[str], lines: Iterator[tuple[int, list[str]]]
-) -> Iterator[tuple[int, dict[str, str]]]:
-    for number, row in lines:
+    _, header = lines[0] if lines else (1, [])
+    header = [name.strip() for name in header]
+    numbers = [number for number, _ in lines[1:]]
+    check_distinct(path, header)
+    for number, row in lines[1:]:
         if len(row) != len(header):
             raise line_error(path, number, f"has {len(row)} cells where the header has {len(header)}; mend the line")
-        yield number, dict(zip(header, row, strict=True))
+    if not numbers:
+        raise PolyarchError(f"{path}: no line of data under the header; add examples")
+    cells = [[cell.strip() for cell in column] for column in zip(*(row for _, row in lines[1:]), strict=True)]
+    columns = {name: np.array(column, dtype=object) for name, column in zip(header, cells, strict=True)}
+    return Frame(columns, lambda row: f"{path}: line {numbers[row]}")
+
+
+def parquet_frame(path: str) -> Frame:
+    """All columns of a .parquet file."""
+    check_file(path)
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise PolyarchError(
+            f"{path}: reading Parquet needs pyarrow; install polyarch[parquet], or save the table as a .csv"
+        ) from None
+    try:
+        table = parquet.read_table(path)
+    except Exception as error:  # damaged files fail in many ways
+        raise PolyarchError(f"{path}: not a readable .parquet file ({reason(error)}); write it again") from error
+    check_distinct(path, table.column_names)
+    if not table.num_rows or not table.num_columns:
+        raise PolyarchError(f"{path}: the table is empty; add examples")
+    columns = {
+        name: column_of(column.to_pylist(), name, path, str(column.type))
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    }
+    return Frame(columns, lambda row: f"{path}: row {row}")
 
 
 def check_distinct(path: str, header: list[str]) -> None:
@@ -278,51 +329,9 @@ def check_distinct(path: str, header: list[str]) -> None:
         raise line_error(path, 1, f"names two columns {twice!r}; give every column its own name")
 
 
-def check_columns(path: str, header: list[str], wanted: Sequence[str]) -> None:
-    """Raises where a column is missing that a run takes."""
-    missing = [name for name in wanted if name not in header]
-    if missing:
-        raise PolyarchError(
-            f"{path}: no {named(missing)}, which the run takes (the header has {named(header)}); add what is missing"
-            " under that name, and separate cells as the run's data does"
-        )
-
-
-def say_left_over(path: str, header: list[str], used: Sequence[str]) -> None:
-    """Says which columns of a table are of no use to a run; only once all others were read, or an error is said."""
-    left_over = [name for name in header if name not in used]
-    if left_over:
-        logger.warning("%s: %s left over, which the run does not take", path, named(left_over))
-
-
-def csv_numbers(path: str, line: int, cells: dict[str, str], columns: Iterable[str]) -> list[float]:
-    """What columns hold in a line, in their order."""
-    numbers = []
-    for column in columns:
-        cell = cells[column]
-        value = number_in(cell)
-        if value is None or not math.isfinite(value):
-            raise line_error(path, line, f"has {cell!r} in column {column!r}; features must be finite numbers")
-        numbers.append(value)
-    return numbers
-
-
-def number_in(cell: str) -> float | None:
-    """The number a cell holds, finite or not; None where it holds none."""
-    try:
-        return float(cell)
-    except ValueError:
-        return None
-
-
 def line_error(path: str, line: int, what: str) -> PolyarchError:
     """The error for a line of a file."""
     return PolyarchError(f"{path}: line {line} {what}")
-
-
-def no_lines(path: str) -> PolyarchError:
-    """The error for a .csv file that ends after its header."""
-    return PolyarchError(f"{path}: no line of data under the header; add examples")
 
 
 def is_image(path: Path) -> bool:

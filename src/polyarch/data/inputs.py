@@ -1,34 +1,34 @@
-"""Unlabelled inputs for a trained model, read as its training data would have been."""
+"""Inputs for a trained model, read as its training data would have been, with labels or without."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from polyarch.data.checks import Array, checked_inputs
+from polyarch.data.checks import Array, check_pair, checked_inputs, checked_numbers
 from polyarch.data.files import (
     IMAGE_ENDINGS,
+    FileSource,
+    TableFile,
     absolute,
-    check_columns,
-    check_distinct,
-    csv_numbers,
+    csv_frame,
     is_image,
     line_error,
     listed,
-    no_lines,
-    number_in,
-    read_csv,
+    parquet_frame,
     read_image,
     read_npz,
-    say_left_over,
     stacked,
 )
-from polyarch.data.kinds import Inputs
+from polyarch.data.frames import Frame, are_numbers
+from polyarch.data.kinds import Inputs, say_left_over
+from polyarch.data.targets import class_indices, class_labels
+from polyarch.data.task import Split
 from polyarch.errors import PolyarchError
 
 LABEL = "label"  # the default of Csv.label
@@ -36,17 +36,18 @@ MODES = {1: "L", 3: "RGB"}
 
 
 def read_inputs(text: str, like: Inputs) -> tuple[list[str], Tensor]:
-    """Inputs from a .npz, a .csv, an image, or a folder with images in it or below it.
+    """Inputs from a .npz, a .csv, a .parquet, an image, or a folder with images in it or below it.
 
     Args:
-        text: the path. Of a .npz, the array x is read, or the only array; of a .csv, the columns that `like` names, in
+        text: the path. Of a .npz, the array x is read, or the only array; of a table, the columns that `like` names, in
             its order, or all but a label where it names none; images become grey or RGB, and are scaled where they
             differ in size.
         like: what a run's own inputs are (`Run.inputs`).
 
     Returns:
-        Names (row numbers, or file names relative to the folder) and raw inputs [n, *shape], not
-        standardised: int64 where `like` are tokens, uint8 where the file holds uint8, else float32.
+        Names (row numbers, or file names relative to the folder) and raw inputs [n, *shape], not yet
+        preprocessed: int64 where `like` are tokens, uint8 where the file holds uint8, float64 where `like` are columns
+        of a table (numbers, codes of categories, NaN for gaps), else float32.
 
     Raises:
         PolyarchError: the inputs are wrong or do not fit.
@@ -59,19 +60,57 @@ def read_inputs(text: str, like: Inputs) -> tuple[list[str], Tensor]:
         names, x = _images(path, like.shape)
     elif ending == ".npz":
         names, x = _npz(path, like)
-    elif ending == ".csv":
-        names, x = _csv(path, like)
+    elif ending in (".csv", ".parquet"):
+        names, x = _table(path, like)
     else:
         raise PolyarchError(
-            f"{path}: not a file of inputs that polyarch reads; give a .npz, a .csv, an image"
+            f"{path}: not a file of inputs that polyarch reads; give a .npz, a .csv, a .parquet, an image"
             f" ({', '.join(IMAGE_ENDINGS)}) or a folder of images"
         )
     return names, torch.from_numpy(np.ascontiguousarray(x))
 
 
+def read_labelled(source: FileSource, like: Inputs, classes: Sequence[str]) -> Split:
+    """Labelled data in a file, as a run's own: its test set where it comes with one, else all of it.
+
+    Args:
+        source: of the file.
+        like: what the run's inputs are.
+        classes: names of the run's classes; none where it predicts a number.
+    """
+    where = source.text
+    if isinstance(source, TableFile):
+        frame = source.frame()
+        x: Array | Frame = frame
+        y = source.targets(frame)
+        if not like.columns:
+            names = [name for name in frame.columns if name not in (source.label, *source.drop)]
+            x = np.stack([frame.numbers(name) for name in names], 1)
+    else:
+        raw = source.read()
+        x, y = (raw.x, raw.y) if raw.x_test is None or raw.y_test is None else (raw.x_test, raw.y_test)
+        y = np.array(raw.classes)[y] if raw.classes else y
+    x = like.fitted(x, where if isinstance(x, Frame) else f"{where}: x")
+    x = x if like.columns else checked_inputs(x, f"{where}: x")
+    if x.shape[1:] != like.shape:
+        raise PolyarchError(
+            f"{where} has inputs of shape {list(x.shape[1:])}, and this run is for {list(like.shape)}; give data of "
+            "that shape"
+        )
+    what = f"{where}: {source.label if isinstance(source, TableFile) else 'y'}"
+    targets = class_indices(class_labels(y, what), tuple(classes), what) if classes else checked_numbers(y, what)
+    check_pair(x, targets, (f"{where}: x", what))
+    if isinstance(source, TableFile) and like.columns:
+        say_left_over(where, list(source.frame().columns), [*like.columns.names, source.label])
+    return Split(torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(targets))
+
+
 def _npz(path: Path, like: Inputs) -> tuple[list[str], Array]:
     arrays = read_npz(str(path), lambda present: present if len(present) == 1 else ["x"], "x=...")
     ((name, x),) = arrays.items()
+    if like.columns:
+        x = like.fitted(x, f"{path}: {name}")
+        return _numbered(x), x
     x = checked_inputs(like.fitted(x, f"{path}: {name}"), f"{path}: {name}")
     if x.shape[1:] != like.shape:
         raise PolyarchError(
@@ -81,60 +120,69 @@ def _npz(path: Path, like: Inputs) -> tuple[list[str], Array]:
     return _numbered(x), x
 
 
-def _csv(path: Path, like: Inputs) -> tuple[list[str], Array]:
+def _table(path: Path, like: Inputs) -> tuple[list[str], Array]:
     if len(like.shape) != 1:
         raise PolyarchError(
-            f"{path}: a .csv holds vectors, but the model takes {_said(like.shape)}; give a .npz or images"
+            f"{path}: a table holds vectors, but the model takes {_said(like.shape)}; give a .npz or images"
         )
-    table = like.columns
-    header, lines = read_csv(str(path), table.delimiter if table else ",")
-    if table:
-        check_distinct(str(path), header)
-        check_columns(str(path), header, table.names)
+    known = like.columns
+    where = str(path)
+    if path.suffix.lower() == ".parquet":
+        frame = parquet_frame(where)
     else:
-        _check_header(path, header)
-        if len(header) not in (like.shape[0], like.shape[0] + 1):
-            raise _wrong_columns(path, header, like.shape[0])
-    rows = list(lines)
-    if not rows:
-        raise no_lines(str(path))
-    columns = table.names if table else _by_place(path, header, rows, like.shape[0])
-    numbers = np.array([csv_numbers(str(path), number, cells, columns) for number, cells in rows])
+        frame = csv_frame(where, known.delimiter if known else ",")
+    header = list(frame.columns)
+    if known:
+        x = like.fitted(frame, where)
+        say_left_over(where, header, known.names)
+        return _numbered(x), x
+    _check_header(path, header)
+    columns = _by_place(path, frame, like.shape[0])
+    numbers = np.stack([frame.numbers(name) for name in columns], 1)
+    gaps = np.isnan(numbers)
+    if gaps.any():
+        row, column = np.argwhere(gaps)[0]
+        raise PolyarchError(
+            f"{frame.place(int(row))} has no number in column {columns[column]!r}, and the run knows no gaps; add it, "
+            "or take the row out"
+        )
     x = checked_inputs(like.fitted(numbers, f"{path}: x"), f"{path}: x")
-    if table:
-        say_left_over(str(path), header, table.names)
     return _numbered(x), x
 
 
-def _by_place(path: Path, header: list[str], rows: list[tuple[int, dict[str, str]]], features: int) -> list[str]:
+def _by_place(path: Path, frame: Frame, features: int) -> list[str]:
     """The columns to read where a run has no names for its inputs: all, or all but the label."""
+    header = list(frame.columns)
     if len(header) == features:
         return header
-    label = _label(header, [cells for _, cells in rows])
+    label = _label(frame) if len(header) == features + 1 else None
     if label is None:
         raise _wrong_columns(path, header, features)
     return [name for name in header if name != label]
 
 
 def _check_header(path: Path, header: list[str]) -> None:
-    """Raises for names that occur twice, and for a first line of data, which would be lost.
+    """Raises for a first line of data, which would be lost.
 
     Columns counted from 0 or 1 are names all the same: data frames without names are saved so.
     """
     counted = [[str(start + i) for i in range(len(header))] for start in (0, 1)]
-    if header and header not in counted and all(number_in(name) is not None for name in header):
+    if header and header not in counted and are_numbers(header):
         raise line_error(str(path), 1, "holds numbers where the columns' names belong; add a line of names")
-    check_distinct(str(path), header)
 
 
-def _label(header: list[str], rows: list[dict[str, str]]) -> str | None:
+def _label(frame: Frame) -> str | None:
     """The column to leave out: the one named label, or the only one without any number in it.
 
     A column with some numbers is a feature with a mistake in it, not a label.
     """
-    if LABEL in header:
+    if LABEL in frame.columns:
         return LABEL
-    words = [name for name in header if all(number_in(row[name]) is None for row in rows)]
+    words = [
+        name
+        for name, column in frame.columns.items()
+        if column.dtype.kind != "f" and not any(are_numbers([cell]) for cell in column)
+    ]
     return words[0] if len(words) == 1 else None
 
 

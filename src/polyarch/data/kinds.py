@@ -11,7 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyarch.data.checks import Array, are_tokens
+from polyarch.data.checks import NUMERIC, Array, are_tokens
+from polyarch.data.frames import Frame, frame_of_array
+from polyarch.data.vocabulary import Columns, columns_from, named
 from polyarch.errors import PolyarchError
 from polyarch.settings import plain
 
@@ -20,21 +22,8 @@ logger = logging.getLogger("polyarch")
 InputType = Literal["numbers", "bytes", "tokens"]
 TYPES: dict[torch.dtype, InputType] = {torch.uint8: "bytes", torch.int64: "tokens"}
 """What inputs are by how they are kept; all others are numbers."""
-NAMED = 8
-"""So many columns are named in a sentence, and the others counted."""
 APART = 10
 """Images whose numbers are so many times those of others are on another scale: bytes, and what goes from 0 to 1."""
-
-
-@final
-@dataclass(frozen=True)
-class Columns:
-    """Of a table, what inputs are read by."""
-
-    names: tuple[str, ...]
-    """In the order in which networks take them."""
-    label: str
-    delimiter: str
 
 
 @final
@@ -43,13 +32,13 @@ class Inputs:
     """What a task's inputs are: a run keeps it, and holds all other inputs to it."""
 
     shape: tuple[int, ...]
-    """Of one example: (features,), (channels, height, width) or (length,)."""
+    """Of one example as it is read: (columns,), (channels, height, width) or (length,)."""
     type: InputType = "numbers"
     low: tuple[float, ...] = ()
     """The least of all examples: in every column where columns have names, else of all together."""
     high: tuple[float, ...] = ()
     columns: Columns | None = None
-    """None where they have no names: then they are told apart by their places alone."""
+    """Of a table, what is known of its columns; None where inputs are told apart by their places alone."""
 
     def settings(self) -> dict[str, Any]:
         """What `inputs_from` needs to make this again."""
@@ -62,18 +51,29 @@ class Inputs:
         return 1 + int(self.high[0]) if self.type == "tokens" else 0
 
     @property
+    def features(self) -> tuple[int, ...]:
+        """The shape of what a network sees of one example."""
+        return (self.columns.features,) if self.columns else self.shape
+
+    @property
     def words(self) -> str:
         """In words, for people."""
+        if self.columns:
+            return self.columns.words()
         size = " × ".join(map(str, self.shape))
         return f"{size} tokens" if self.type == "tokens" else size
 
-    def fitted(self, x: Array, what: str) -> Array:
-        """An array of whole numbers as this run's own: as tokens where those are tokens, else as numbers.
+    def fitted(self, x: Array | Frame, what: str) -> Array:
+        """Inputs as this run's own: a table by its columns, whole numbers as tokens where those are tokens.
 
         Args:
             x: as it was read, [n, ...].
             what: what to call it in an error.
         """
+        if self.columns:
+            return self.columns.coded(self._table(x, self.columns, what), what)
+        if isinstance(x, Frame):
+            raise PolyarchError(f"{what} is a table, and this run takes inputs {list(self.shape)} without names")
         if self.type != "tokens":
             return x.astype(np.float64) if are_tokens(x) else x
         if x.dtype.kind not in "ui":
@@ -82,6 +82,21 @@ class Inputs:
                 ".npz"
             )
         return x.astype(np.int64)
+
+    @staticmethod
+    def _table(x: Array | Frame, columns: Columns, what: str) -> Frame:
+        """Inputs as a table with this run's columns; an array has them in order, and can hold no words."""
+        if isinstance(x, Frame):
+            check_columns(what, list(x.columns), columns.names)
+            return x
+        words = [column.name for column in columns.columns if column.holds == "category"]
+        if words or x.shape[1:] != (len(columns.columns),) or x.dtype.kind not in NUMERIC:
+            raise PolyarchError(
+                f"{what} is an array {list(x.shape)}, and this run takes a table of {columns.words()}; give a .csv or "
+                f"a data frame with {named(columns.names)}"
+            )
+        by_place = frame_of_array(x, what)
+        return Frame(dict(zip(columns.names, by_place.columns.values(), strict=True)), by_place.place)
 
     def check(self, text: str, x: Tensor, highest_byte: float) -> None:
         """Raises where inputs of this shape are on another scale than the run's own, so that all answers mislead.
@@ -97,6 +112,9 @@ class Inputs:
         """
         pixels = self.type == "bytes" and len(self.shape) == 3
         low, high = (0.0, highest_byte) if pixels else (min(self.low), max(self.high))
+        if self.columns:
+            self._say_far(self.columns, text, x)
+            return
         least, most = x.min().item(), x.max().item()
         if self.type == "tokens":
             if TYPES.get(x.dtype) != "tokens" or most > high:
@@ -115,22 +133,16 @@ class Inputs:
                 f"{high:.3g}, so that whatever is said of them would come of the scale; scale them to that range, and "
                 "save them as a .npz"
             )
-        if self.columns:
-            self._say_far(self.columns, text, x)
 
     def _say_far(self, columns: Columns, text: str, x: Tensor) -> None:
         """Says in which columns all numbers are far from the run's own, by more than the width of its range."""
-        low, high = torch.tensor(self.low), torch.tensor(self.high)
-        far = (x.amin(0) > 2 * high - low) | (x.amax(0) < 2 * low - high)
-        names = [name for name, is_far in zip(columns.names, far.tolist(), strict=True) if is_far]
+        low, high = torch.tensor(self.low, dtype=x.dtype), torch.tensor(self.high, dtype=x.dtype)
+        least, most = x.nan_to_num(nan=torch.inf).amin(0), x.nan_to_num(nan=-torch.inf).amax(0)
+        far = (least > 2 * high - low) | (most < 2 * low - high)
+        are_far = zip(columns.columns, far.tolist(), (least <= most).tolist(), strict=True)
+        names = [column.name for column, is_far, known in are_far if is_far and known and column.holds == "number"]
         if names:
             logger.warning("%s: %s far from all that the run has seen; are the units the same?", text, named(names))
-
-
-def named(columns: Sequence[str]) -> str:
-    """Columns in a sentence."""
-    more = f" and {len(columns) - NAMED} more" if len(columns) > NAMED else ""
-    return f"column{'s' * (len(columns) > 1)} {', '.join(map(repr, columns[:NAMED]))}{more}"
 
 
 def inputs_from(settings: Mapping[str, Any]) -> Inputs:
@@ -141,13 +153,34 @@ def inputs_from(settings: Mapping[str, Any]) -> Inputs:
         type=settings["type"],
         low=tuple(settings["low"]),
         high=tuple(settings["high"]),
-        columns=Columns(**columns | {"names": tuple(columns["names"])}) if columns else None,
+        columns=columns_from(columns) if columns else None,
     )
 
 
 def inputs_of(parts: Sequence[Tensor], columns: Columns | None) -> Inputs:
     """What inputs are, given in several parts [n, ...]."""
-    rows = [x.reshape(len(x), -1) if columns else x.reshape(-1, 1) for x in parts]
-    low = torch.stack([values.amin(0) for values in rows]).amin(0).tolist()
-    high = torch.stack([values.amax(0) for values in rows]).amax(0).tolist()
-    return Inputs(tuple(parts[0].shape[1:]), TYPES.get(parts[0].dtype, "numbers"), tuple(low), tuple(high), columns)
+    rows = [x if columns else x.reshape(-1, 1) for x in parts]
+    # Of a column without any number both are 0: nothing is far from it that is not far from that.
+    low = torch.stack([values.nan_to_num(nan=torch.inf).amin(0) for values in rows]).amin(0)
+    high = torch.stack([values.nan_to_num(nan=-torch.inf).amax(0) for values in rows]).amax(0)
+    known = low <= high
+    ends = (torch.where(known, end, 0).tolist() for end in (low, high))
+    low_end, high_end = (tuple(end) for end in ends)
+    return Inputs(tuple(parts[0].shape[1:]), TYPES.get(parts[0].dtype, "numbers"), low_end, high_end, columns)
+
+
+def check_columns(path: str, header: Sequence[str], wanted: Sequence[str]) -> None:
+    """Raises where a column is missing that a run takes."""
+    missing = [name for name in wanted if name not in header]
+    if missing:
+        raise PolyarchError(
+            f"{path}: no {named(missing)}, which the run takes (the header has {named(header)}); add what is missing"
+            " under that name, and separate cells as the run's data does"
+        )
+
+
+def say_left_over(path: str, header: Sequence[str], used: Sequence[str]) -> None:
+    """Says which columns of a table are of no use to a run; only once all others were read, or an error is said."""
+    left_over = [name for name in header if name not in used]
+    if left_over:
+        logger.warning("%s: %s left over, which the run does not take", path, named(left_over))

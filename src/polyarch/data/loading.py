@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from polyarch.data.files import Csv, ImageFolder, Npz
+from polyarch.data.files import Csv, ImageFolder, Npz, Parquet
 from polyarch.data.fourier import FourierSeries
 from polyarch.data.memory import Arrays, TorchDataset
 from polyarch.data.names import Digits, Spirals
@@ -30,7 +30,8 @@ SOURCES: dict[str, tuple[type[Source], str]] = {
     "cifar100": (Cifar100, "60 000 colour photographs of 32x32 pixels, 100 classes, from the binary version"),
     "svhn": (Svhn, "99 289 house-number digits in colour, 32x32 pixels, from .mat files"),
     "*.npz": (Npz, "arrays x and y (and x_test, y_test) in a file of your own"),
-    "*.csv": (Csv, "a table of your own: one column of labels, all others numbers"),
+    "*.csv": (Csv, "a table of your own: one column to predict, numbers and words in the others, gaps allowed"),
+    "*.parquet": (Parquet, "the same as Parquet; needs polyarch[parquet]"),
     "*/": (ImageFolder, "a folder of images of your own, one sub-folder per class"),
 }
 """What a text given to `load` may be, a name or a pattern of paths: its class and a description."""
@@ -46,7 +47,7 @@ def source_for(text: str) -> type[Source]:
         if fnmatchcase(shown, pattern):
             return cls
     if os.path.exists(path):
-        raise PolyarchError(f"{text}: not a file polyarch reads; give a .npz, a .csv or a folder of images")
+        raise PolyarchError(f"{text}: not a file polyarch reads; give a .npz, a .csv, a .parquet or a folder of images")
     if os.sep in text or os.path.splitext(text)[1]:
         raise PolyarchError(f"{text}: no such file or folder; check the path")
     raise unknown("data", text, SOURCES)
@@ -64,7 +65,8 @@ def load(source: str | os.PathLike[str] | Sequence[Any] | Dataset[Any], **settin
 
     Args:
         source: a name or path (see `SOURCES`), arrays (x, y) or (x, y, x_test, y_test), or a map-style torch
-            Dataset of (x, y) items. x is [n, features], [n, height, width] or [n, channels, height, width].
+            Dataset of (x, y) items. x is [n, features], [n, height, width] or [n, channels, height, width], or a data
+            frame; y are classes, as words or whole numbers, or numbers to predict.
         **settings: the source's settings (see `settings_of`), such as `select=0.1`; for a Dataset, `test` may
             also be a Dataset.
 

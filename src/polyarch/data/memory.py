@@ -11,10 +11,12 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 from typing_extensions import override
 
+from polyarch.data.arrays import from_arrays
 from polyarch.data.checks import Array, reason
+from polyarch.data.frames import Frame, frame_of, is_frame
 from polyarch.data.source import Unsplit
-from polyarch.data.splitting import Kind, RawData
-from polyarch.data.task import Noise
+from polyarch.data.splitting import RawData
+from polyarch.data.targets import KindSetting, NoiseSetting
 from polyarch.errors import PolyarchError
 
 
@@ -22,31 +24,20 @@ from polyarch.errors import PolyarchError
 class Memory(Unsplit):
     """Data that no text can find again."""
 
-    kind: Kind = field(default="classification", kw_only=True)
-    """What y is: class indices, or numbers to predict."""
-    noise: Noise = field(default="fixed", kw_only=True)
-    """Standard deviation of numbers to predict: 1 (`fixed`), or learnt, one for the `task` or one per `input`."""
+    kind: KindSetting = field(default="auto", kw_only=True)
+    """What y is: classes, or numbers to predict; `auto` takes many different numbers, or fractions, for the latter."""
+    noise: NoiseSetting = field(default="auto", kw_only=True)
+    """Standard deviation of numbers to predict: that of the targets (`fixed`), or learnt, one for the `task` or one per
+    `input`; `auto` is `task`, or `fixed` where there is no validation data to learn it from."""
     standardise: bool = field(default=True, kw_only=True)
-    """Bring inputs to mean 0 and deviation 1, as training examples have them; else networks see them as they are."""
+    """Bring inputs and numbers to predict to mean 0 and deviation 1, as training examples have them; else networks see
+    them as they are."""
 
     @property
     @override
     def text(self) -> None:
         """None: a run cannot load it again by itself."""
         return None
-
-    def _raw(self, x: Array, y: Array, where: str, x_test: Array | None = None, y_test: Array | None = None) -> RawData:
-        """What was read, under the settings of all data in memory."""
-        return RawData(
-            x,
-            y,
-            where=where,
-            x_test=x_test,
-            y_test=y_test,
-            kind=self.kind,
-            noise=self.noise,
-            standardise=self.standardise,
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,13 +52,12 @@ class Arrays(Memory):
     @override
     def read(self) -> RawData:
         """Copies of the arrays, which a task keeps: the caller's may change later."""
-        x, y = _array(self.x, "x").copy(), _array(self.y, "y").copy()
         if (self.x_test is None) != (self.y_test is None):
             raise PolyarchError("arrays: only one of x_test and y_test is given; give both or neither")
+        x, y = _inputs(self.x, "x"), _array(self.y, "y").copy()
         if self.x_test is None:
-            return self._raw(x, y, "arrays")
-        x_test, y_test = _array(self.x_test, "x_test").copy(), _array(self.y_test, "y_test").copy()
-        return self._raw(x, y, "arrays", x_test, y_test)
+            return from_arrays(self, x, y, "arrays")
+        return from_arrays(self, x, y, "arrays", _inputs(self.x_test, "x_test"), _array(self.y_test, "y_test").copy())
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +73,9 @@ class TorchDataset(Memory):
         where = type(self.dataset).__name__
         x, y = _items(self.dataset)
         if self.test_dataset is None:
-            return self._raw(x, y, where)
+            return from_arrays(self, x, y, where)
         x_test, y_test = _items(self.test_dataset)
-        return self._raw(x, y, where, x_test, y_test)
+        return from_arrays(self, x, y, where, x_test, y_test)
 
 
 def _items(dataset: Dataset[Any]) -> tuple[Array, Array]:
@@ -115,6 +105,11 @@ def _items(dataset: Dataset[Any]) -> tuple[Array, Array]:
     if not xs:
         raise PolyarchError(f"{name} is empty; give a Dataset with examples")
     return np.stack(xs), np.stack(ys)
+
+
+def _inputs(x: Any, what: str) -> Array | Frame:
+    """A copy of arrays, or the columns of a data frame."""
+    return frame_of(x, what) if is_frame(x) else _array(x, what).copy()
 
 
 def _array(values: Any, what: str) -> Array:

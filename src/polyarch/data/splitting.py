@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,15 +16,26 @@ from polyarch.data.checks import (
     check_classes,
     check_pair,
     checked_inputs,
-    checked_labels,
     checked_numbers,
 )
-from polyarch.data.kinds import Columns
+from polyarch.data.frames import Frame
+from polyarch.data.kinds import check_columns
 from polyarch.data.labels import HIDDEN, keep_labels, turns
-from polyarch.data.task import Classification, Gaussian, Likelihood, Noise, Split, Standardise, Task
+from polyarch.data.preprocess import AS_READ, Encode, Preprocess, Standardise, Units
+from polyarch.data.targets import (
+    Kind,
+    KindSetting,
+    NoiseSetting,
+    class_indices,
+    class_labels,
+    class_names,
+    is_text,
+    kind_of,
+)
+from polyarch.data.task import Classification, Gaussian, Likelihood, Noise, Split, Task
+from polyarch.data.vocabulary import Columns, Reading
 from polyarch.errors import PolyarchError
 
-Kind = Literal["classification", "regression"]
 Indices = NDArray[np.int64]
 
 ROLES = ("train", "search", "select", "calibrate", "test", "unlabelled")
@@ -38,21 +49,22 @@ CHUNK = 2**22  # elements turned to float64 at a time, so that statistics of a l
 class RawData:
     """What a source read: inputs [n, ...] and targets [n], with a test set where the data has one."""
 
-    x: Array
+    x: Array | Frame
     y: Array
     where: str
     """What to call the data in an error: a file name or a source's name."""
-    x_test: Array | None = None
+    x_test: Array | Frame | None = None
     y_test: Array | None = None
-    kind: Kind = "classification"
-    noise: Noise = "fixed"
+    kind: KindSetting = "classification"
+    noise: NoiseSetting = "fixed"
     """Where the standard deviation of numbers to predict comes from."""
     classes: tuple[str, ...] = ()
     """Names of all classes in the order of their labels, where the data has them."""
     standardise: bool = True
-    """Whether inputs are brought to mean 0 and deviation 1; not where networks must see them as they are."""
-    columns: Columns | None = None
-    """Of a table, what its columns are called."""
+    """Whether inputs and numbers to predict are brought to mean 0 and deviation 1; not where networks must see them as
+    they are."""
+    reading: Reading | None = None
+    """Of a table, how its columns are read."""
 
 
 def make_task(
@@ -78,44 +90,26 @@ def make_task(
         again: how to split it anew (`Task.again`).
     """
     where = raw.where
-    x, y = _checked(raw.x, raw.y, raw.kind, where, "x", "y")
-    x_test, y_test = x[:0], y[:0]
-    if raw.x_test is not None and raw.y_test is not None:
-        x_test, y_test = _checked(raw.x_test, raw.y_test, raw.kind, where, "x_test", "y_test")
-        for what, ours, theirs in (("shape", x.shape[1:], x_test.shape[1:]), ("type", x.dtype, x_test.dtype)):
-            if ours != theirs:
-                raise PolyarchError(
-                    f"{where}: examples of x have the {what} {ours} but those of x_test {theirs}; make them equal"
-                )
-
-    parts = split_indices(
-        len(y),
-        {role: held_count(role, sizes.get(role, 0), len(y)) for role in HELD_OUT},
-        strata=y if raw.kind == "classification" else None,
-        seed=split_seed,
-        where=where,
-    )
-    if raw.kind == "regression":
-        likelihood: Likelihood = _gaussian(raw.noise, y[parts["train"]])
-    elif raw.noise == "fixed":
-        everything = np.concatenate([y, y_test])
-        likelihood = Classification(check_classes(y[parts["train"]], everything, raw.classes, where))
-    else:
-        raise PolyarchError(
-            f"{where}: noise={raw.noise} is for numbers to predict; set kind=regression, or leave it out"
-        )
+    given, given_test = _checked(raw)
+    kind = kind_of(raw.y, raw.kind, f"{where}: y")
+    y, y_test, classes = _targets(raw, kind)
+    check_pair(given, y, (f"{where}: x", f"{where}: y"))
+    held = {role: held_count(role, sizes.get(role, 0), len(y)) for role in HELD_OUT}
+    parts = split_indices(len(y), held, strata=y if kind == "classification" else None, seed=split_seed, where=where)
+    training = parts["train"]  # whether or not they keep their label
+    x, x_test, preprocess, columns = _coded(raw, given, given_test, training)
+    if x_test is not None and y_test is not None:
+        check_pair(x_test, y_test, (f"{where}: x_test", f"{where}: y_test"))
+    likelihood = _likelihood(raw, kind, y, y_test, training, classes, held["select"])
+    numbers = raw.standardise and kind == "regression"
 
     splits = {role: _split(x, y, part) for role, part in parts.items() if len(part)}
-    if len(y_test):
+    if x_test is not None and y_test is not None and len(y_test):
         splits["test"] = _split(x_test, y_test, np.arange(len(y_test)))
-    mean, std = statistics(splits["train"].x.numpy())  # of all training inputs, with a label or without
-    if not raw.standardise:
-        mean, std = np.zeros_like(mean), np.ones_like(std)
 
     if labels:
         if not isinstance(likelihood, Classification):
             raise PolyarchError(f"labels={labels}, but {name} has numbers to predict, not classes; leave labels out")
-        training = parts["train"]
         kept = keep_labels(y[training], labels, classes=likelihood.classes, seed=split_seed, name=name)
         parts |= {"train": training[kept], "unlabelled": training[~kept]}
         hidden = np.full_like(y, HIDDEN)
@@ -126,29 +120,86 @@ def make_task(
         name=name,
         splits=splits,
         likelihood=likelihood,
-        standardise=Standardise(torch.from_numpy(mean), torch.from_numpy(std)),
-        fingerprint=fingerprint(splits, mean, std),
+        preprocess=preprocess,
+        units=Units.of(y[training]) if numbers else AS_READ,
+        fingerprint=fingerprint(splits, preprocess),
         source=source,
-        classes=raw.classes,
-        columns=raw.columns,
-        tokens=1 + int(max(x.max(), x_test.max(initial=0))) if x.dtype == np.int64 else 0,
+        classes=classes,
+        columns=columns,
+        tokens=1 + max(int(split.x.max()) for split in splits.values()) if x.dtype == np.int64 else 0,
         indices={role: torch.from_numpy(part) for role, part in parts.items() if len(part)},
         again=again,
     )
 
 
-def _gaussian(noise: Noise, y: Array) -> Gaussian:
-    """The likelihood of numbers as weights begin to be learnt; a scale that is learnt starts at that of the targets."""
-    spread = float(y.std(dtype=np.float64))
-    return Gaussian(1.0 if noise == "fixed" else spread or 1.0, noise)
+def _targets(raw: RawData, kind: Kind) -> tuple[Array, Array | None, tuple[str, ...]]:
+    """Targets and those of a test set as numbers, and the names of the classes."""
+    given = {f"{raw.where}: {name}": y for name, y in (("y", raw.y), ("y_test", raw.y_test)) if y is not None}
+    if kind == "regression":
+        found = [checked_numbers(y, what) for what, y in given.items()]
+        return found[0], found[1] if len(found) > 1 else None, ()
+    labels = [class_labels(y, what) for what, y in given.items()]
+    if len({is_text(own) for own in labels}) > 1:
+        raise PolyarchError(f"{raw.where}: classes are words in one of y and y_test only; name them alike")
+    classes = raw.classes or class_names(np.concatenate(labels))
+    indices = [class_indices(own, classes, what) for own, what in zip(labels, given, strict=True)]
+    return indices[0], indices[1] if len(indices) > 1 else None, classes
 
 
-def _checked(x: Array, y: Array, kind: Kind, where: str, x_name: str, y_name: str) -> tuple[Array, Array]:
-    what = (f"{where}: {x_name}", f"{where}: {y_name}")
-    x = checked_inputs(x, what[0])
-    y = checked_labels(y, what[1]) if kind == "classification" else checked_numbers(y, what[1])
-    check_pair(x, y, what)
-    return x, y
+def _checked(raw: RawData) -> tuple[Array | Frame, Array | Frame | None]:
+    """Inputs and those of a test set, alike and as networks can take them; of a table its columns alone are checked."""
+    if isinstance(raw.x, Frame):
+        if isinstance(raw.x_test, Frame):
+            check_columns(f"{raw.where}: x_test", list(raw.x_test.columns), list(raw.x.columns))
+        elif raw.x_test is not None:
+            raise PolyarchError(f"{raw.where}: x is a table and x_test is none; give both alike")
+        return raw.x, raw.x_test
+    x = checked_inputs(raw.x, f"{raw.where}: x")
+    if raw.x_test is None:
+        return x, None
+    if isinstance(raw.x_test, Frame):
+        raise PolyarchError(f"{raw.where}: x_test is a table and x is none; give both alike")
+    x_test = checked_inputs(raw.x_test, f"{raw.where}: x_test")
+    for what, ours, theirs in (("shape", x.shape[1:], x_test.shape[1:]), ("type", x.dtype, x_test.dtype)):
+        if ours != theirs:
+            raise PolyarchError(
+                f"{raw.where}: examples of x have the {what} {ours} but those of x_test {theirs}; make them equal"
+            )
+    return x, x_test
+
+
+def _coded(
+    raw: RawData, x: Array | Frame, x_test: Array | Frame | None, training: Indices
+) -> tuple[Array, Array | None, Preprocess, Columns | None]:
+    """Inputs and those of a test set as numbers, and what training examples say of how networks should see them."""
+    if isinstance(x, Frame):
+        assert raw.reading is not None
+        columns = raw.reading.learnt(x, training)
+        rows = columns.coded(x, raw.where, tell=False)
+        test = columns.coded(x_test, f"{raw.where}: x_test") if isinstance(x_test, Frame) else None
+        return rows, test, Encode(columns).learn(rows[training], raw.standardise), columns
+    assert not isinstance(x_test, Frame)
+    mean, std = statistics(x[training])
+    if not raw.standardise:
+        mean, std = np.zeros_like(mean), np.ones_like(std)
+    return x, x_test, Standardise(torch.from_numpy(mean), torch.from_numpy(std)), None
+
+
+def _likelihood(
+    raw: RawData, kind: Kind, y: Array, y_test: Array | None, training: Indices, classes: tuple[str, ...], select: int
+) -> Likelihood:
+    """What outputs say of targets; of numbers in the units in which they are learnt."""
+    if kind == "regression":
+        noise: Noise = ("task" if select else "fixed") if raw.noise == "auto" else raw.noise
+        # As weights begin to be learnt; a scale that is learnt starts at that of the targets.
+        spread = 1.0 if raw.standardise or noise == "fixed" else float(y[training].std(dtype=np.float64)) or 1.0
+        return Gaussian(spread, noise)
+    if raw.noise not in ("auto", "fixed"):
+        raise PolyarchError(
+            f"{raw.where}: noise={raw.noise} is for numbers to predict; set kind=regression, or leave it out"
+        )
+    everything = y if y_test is None else np.concatenate([y, y_test])
+    return Classification(check_classes(y[training], everything, classes, raw.where))
 
 
 def _split(x: Array, y: Array, part: Indices) -> Split:
@@ -240,9 +291,9 @@ def statistics(x: Array) -> tuple[Array, Array]:
     return mean.astype(np.float32)[0], std[0]
 
 
-def fingerprint(splits: Mapping[str, Split], mean: Array, std: Array) -> str:
+def fingerprint(splits: Mapping[str, Split], preprocess: Preprocess) -> str:
     """Sha256 over names, types, shapes and little-endian bytes of all splits and of the statistics."""
-    arrays = {"mean": mean, "std": std}
+    arrays = {name: value.numpy() for name, value in preprocess.state_dict().items()}
     for name, split in splits.items():
         arrays |= {f"{name}.x": split.x.numpy(), f"{name}.y": split.y.numpy()}
     digest = hashlib.sha256()

@@ -1,18 +1,21 @@
-"""A Task: data in named, disjoint splits, how inputs are standardised, and how outputs are evaluated."""
+"""A Task: data in named, disjoint splits, how networks see inputs, and how outputs are evaluated."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from typing_extensions import override
 
-from polyarch.data.kinds import Columns, Inputs, inputs_of
+from polyarch.data.kinds import Inputs, inputs_of
+from polyarch.data.preprocess import AS_READ, Preprocess, Units
+from polyarch.data.vocabulary import Columns
 from polyarch.errors import PolyarchError
 
 NOT_FOR_LEARNING = ("calibrate", "test")
@@ -23,7 +26,8 @@ NOT_FOR_LEARNING = ("calibrate", "test")
 class Split:
     """Examples: `x` is [n, ...], `y` is [n].
 
-    Of a task as they were read, uint8, float32 or int64; of a problem standardised and on the device.
+    Of a task as they were read, uint8, float32, int64 or, in a table, float64; of a problem as networks see them, and
+    on the device.
     """
 
     x: Tensor
@@ -222,29 +226,6 @@ def likelihood_from(settings: dict[str, Any]) -> Likelihood:
     return kinds[values.pop("kind")](**values)
 
 
-class Standardise(nn.Module):
-    """Maps raw inputs (uint8 or float) to float32 of mean 0 and deviation 1 per channel or feature; tokens stay.
-
-    Mean and deviation are those of the training split, and whole numbers where inputs are tokens. It travels with the
-    model, so that a model takes inputs exactly as they were read.
-    """
-
-    def __init__(self, mean: Tensor, std: Tensor) -> None:
-        """Keeps `mean` and `std`, both broadcastable against one example."""
-        super().__init__()
-        self.register_buffer("mean", mean)
-        self.register_buffer("std", std)
-
-    mean: Tensor
-    std: Tensor
-
-    @override
-    def forward(self, x: Tensor) -> Tensor:
-        """[n, ...] raw -> [n, ...] standardised."""
-        x = x.to(self.mean.dtype)
-        return (x - self.mean) / self.std if x.is_floating_point() else x
-
-
 @dataclass(frozen=True, eq=False)
 class Task:
     """What is to be learnt: data in splits, standardisation, likelihood, and what the data was."""
@@ -255,7 +236,8 @@ class Task:
     search is stopped and an architecture selected; `calibrate`; `test`; and `unlabelled`, training examples without
     their label."""
     likelihood: Likelihood
-    standardise: Standardise
+    preprocess: Preprocess
+    """From inputs as they were read to what networks see; it is part of every model."""
     fingerprint: str
     """Changes when any example, label, split or statistic changes."""
     source: dict[str, Any] | None = None
@@ -264,7 +246,9 @@ class Task:
     classes: tuple[str, ...] = field(default=())
     """Names of the classes, where the data has them."""
     columns: Columns | None = None
-    """Names of the inputs, where the data has them."""
+    """What is known of the columns, where the data is a table."""
+    units: Units = AS_READ
+    """In which numbers to predict are learnt; what a run hands out speaks in those that they were read in."""
     tokens: int = 0
     """How many different ones there are, where inputs are tokens, counted from 0; 0: inputs are numbers."""
     indices: Mapping[str, Tensor] = field(default_factory=dict)
@@ -330,8 +314,18 @@ class Task:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of one example: (features,) or (channels, height, width)."""
-        return tuple(self.train.x.shape[1:])
+        """Shape of what networks see of one example: (features,), (channels, height, width) or (length,)."""
+        return (self.columns.features,) if self.columns else tuple(self.train.x.shape[1:])
+
+    def seen(self, split: Split, device: torch.device | None = None) -> Split:
+        """Examples as networks see and learn them: inputs preprocessed, numbers to predict in the task's units.
+
+        Args:
+            split: raw examples of this task.
+            device: where to; images travel as the bytes that they were read as, and are preprocessed there.
+        """
+        preprocess = deepcopy(self.preprocess).to(device)
+        return Split(preprocess(split.x.to(device)), self.units.learnt(split.y.to(device)))
 
     @property
     def inputs(self) -> Inputs:

@@ -12,6 +12,7 @@ import torch
 from polyarch import catalogue
 from polyarch.core import Method
 from polyarch.data.kinds import Inputs, inputs_from
+from polyarch.data.preprocess import Units
 from polyarch.data.task import Likelihood, Task, TaskShape, likelihood_from
 from polyarch.distributions.categorical import Categorical, pad
 from polyarch.distributions.priors import make_prior
@@ -22,7 +23,7 @@ from polyarch.settings import make, plain
 from polyarch.spaces.base import Space
 from polyarch.version import __version__
 
-FORMAT = 4
+FORMAT = 5
 CONFIG = "config.json"
 
 
@@ -35,7 +36,7 @@ class Config:
     method: dict[str, Any]
     """name, settings."""
     data: dict[str, Any]
-    """name, source, fingerprint, inputs, likelihood, classes, examples."""
+    """name, source, fingerprint, inputs, likelihood, units, classes, examples."""
     prior: str | dict[str, list[float]]
     """A prior's name, or log-probabilities of the options of every decision."""
     select: str
@@ -118,8 +119,12 @@ class Config:
         rows = [torch.tensor(self.prior[d.name], dtype=torch.float32) for d in space.decisions]
         return Categorical(space.decisions, pad(rows))
 
+    def units(self) -> Units:
+        """In which numbers to predict are learnt."""
+        return Units(**self.data["units"])
+
     def likelihood(self) -> Likelihood:
-        """The task's likelihood."""
+        """The task's likelihood, of numbers to predict in the units in which they are learnt."""
         return likelihood_from(self.data["likelihood"])
 
     def inputs(self) -> Inputs:
@@ -129,7 +134,7 @@ class Config:
     def shape(self) -> TaskShape:
         """The sizes that networks of this run are built for."""
         inputs = self.inputs()
-        return TaskShape(inputs.shape, self.likelihood().outputs, inputs.tokens)
+        return TaskShape(inputs.features, self.likelihood().outputs, inputs.tokens)
 
 
 def _made(kind: str, described: dict[str, Any]) -> Any:
@@ -165,6 +170,7 @@ def describe_task(task: Task) -> dict[str, Any]:
         "fingerprint": task.fingerprint,
         "inputs": task.inputs.settings(),
         "likelihood": task.likelihood.settings(),
+        "units": task.units.settings(),
         "classes": list(task.classes),
         "examples": {name: len(split) for name, split in task.splits.items()},
     }

@@ -51,7 +51,7 @@ def finish(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequ
             name: value[repeat : repeat + 1] for name, value in loop.state.tensors().items() if "optimiser/" not in name
         }
         one = belief.repeat(repeat)
-        tensors |= {f"standardise/{name}": value for name, value in task.standardise.state_dict().items()}
+        tensors |= {f"preprocess/{name}": value for name, value in task.preprocess.state_dict().items()}
         if known:
             checkpoints.save(home / EVIDENCE, vars(known[repeat]), {})
         held_out = known[repeat].held_out if known else None

@@ -109,7 +109,7 @@ class Networks:
 
     def fit_noise(self, split: Split) -> None:
         """Fits the scale of noise on validation data, for the network alone and for the mixture; the run keeps both."""
-        device, likelihood = self.run.device, self.run.config.likelihood()
+        device, likelihood = self.run.device, self.run.likelihood("before")
         assert isinstance(likelihood, Gaussian)
         alone = _members(self.selected.to(device), split.x, device)
         scales = {"network": fitted(alone, torch.ones(1), split.y, likelihood).scale}

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from polyarch import data
 from polyarch.architecture import Architecture
 from polyarch.core import Meaning
-from polyarch.data.files import Csv, FileSource
+from polyarch.data.files import FileSource, TableFile
 from polyarch.data.kinds import Inputs
-from polyarch.data.splitting import make_task
-from polyarch.data.task import Gaussian, Likelihood, Split, Standardise, Task
+from polyarch.data.preprocess import InUnits, Preprocess, preprocess_from
+from polyarch.data.task import Gaussian, Likelihood, Split, Task
 from polyarch.distributions import selection
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
@@ -180,9 +180,15 @@ class Run:
             ) from None
         return supernet.eval().requires_grad_(False)
 
-    def standardise(self) -> Standardise:
+    def preprocess(self) -> Preprocess:
         """Raw inputs to what networks of this run take."""
-        return Standardise(self._tensors["standardise/mean"], self._tensors["standardise/std"])
+        state = {n.partition("/")[2]: value for n, value in self._tensors.items() if n.startswith("preprocess/")}
+        return preprocess_from(self.inputs.columns, state)
+
+    def units(self) -> InUnits | None:
+        """From what networks say of numbers to the units that these were read in; None where both are the same."""
+        units = self.config.units()
+        return None if units.plain else InUnits(units, self.config.likelihood().outputs)
 
     def model(self, architecture: Architecture | None = None) -> nn.Module:
         """The selected network, or another of the space, as a plain module on raw inputs, with only its own weights.
@@ -193,20 +199,23 @@ class Run:
         if architecture is None and self.trained is not None:
             return self.trained.model()
         network = self.networks([architecture or self.architecture])[0]
-        return nn.Sequential(self.standardise(), network).eval().requires_grad_(False)
+        parts = [self.preprocess(), network, self.units()]
+        return nn.Sequential(*filter(None, parts)).eval().requires_grad_(False)
 
-    def likelihood(self, of: Literal["network", "shared", "mixture"] = "network") -> Likelihood:
-        """What outputs say of targets; where noise is learnt, as validation data had it after the search.
+    def likelihood(self, of: Literal["network", "shared", "mixture", "before"] = "network") -> Likelihood:
+        """What outputs say of targets as they were read; where noise is learnt, as validation data had it at the end.
 
         Args:
             of: the selected network as `model()` gives it, or with the weights that it shares, or the mixture, which
-                has its members' disagreement besides.
+                has its members' disagreement besides; `before` is any of them before noise was learnt.
         """
         if of == "network" and self.trained is not None:
             return self.trained.likelihood()
         own, kept = self.config.likelihood(), self.folder / NOISE
-        if not isinstance(own, Gaussian) or not own.fits or not (self.finished or kept.exists()):
+        if not isinstance(own, Gaussian):
             return own
+        if of == "before" or not own.fits or not (self.finished or kept.exists()):
+            return replace(own, scale=own.scale * self.config.units().scale)
         return replace(own, scale=read_json(kept)["mixture" if of == "mixture" else "network"])
 
     def networks(self, architectures: Sequence[Architecture]) -> list[nn.Module]:
@@ -227,10 +236,10 @@ class Run:
         """Measures batch-norm statistics of networks, by architecture; `keep_statistics` writes them."""
         if not networks:
             return
-        standardise = self.standardise().to(self.device)
+        preprocess = self.preprocess().to(self.device)
         batches = calibration_batches(self.task().training.x, seed=self.seed)
         for architecture, network in networks.items():
-            recalibrate(network.to(self.device), (standardise(batch.to(self.device)) for batch in batches))
+            recalibrate(network.to(self.device), (preprocess(batch.to(self.device)) for batch in batches))
             self._statistics[architecture] = statistics_of(network.cpu())
 
     @cached_property
@@ -273,7 +282,7 @@ class Run:
                 "out"
             )
         small, weights = self.supernet().nested_members(architecture or self.architecture, self.distribution)
-        return Ensemble(self.standardise(), Nested(small), weights, self.likelihood("mixture")).eval()
+        return Ensemble(self.preprocess(), Nested(small), weights, self.likelihood("mixture"), self.units()).eval()
 
     def early_exit(self, risk: float) -> EarlyExit:
         """The mixture of `ensemble()`, in which every input by itself stops at the first depth that is sure enough.
@@ -298,7 +307,7 @@ class Run:
         curve = exit_curve_of(ensemble.to(self.device), chosen_on.x.to(self.device), chosen_on.y.to(self.device))
         least = int(self.space.decisions[0].options[0])
         threshold = curve.threshold[curve.allowed(risk)].item()
-        return EarlyExit(self.standardise(), network, ensemble.weights.cpu(), least, threshold).eval()
+        return EarlyExit(self.preprocess(), network, ensemble.weights.cpu(), least, threshold).eval()
 
     def ensemble_of(self, members: Members) -> Ensemble:
         """The mixture of chosen members, for spaces that are not nested.
@@ -310,7 +319,8 @@ class Run:
         networks: Within | Apart = Within(supernet, members.choices, members.seeds)
         if supernet.shares_statistics:
             networks = Apart(self.networks(self.space.decode(members.choices)))
-        return Ensemble(self.standardise(), networks, members.weights, self.likelihood("mixture")).eval()
+        own = (members.weights, self.likelihood("mixture"), self.units())
+        return Ensemble(self.preprocess(), networks, *own).eval()
 
     @property
     def temperature(self) -> float:
@@ -354,30 +364,32 @@ class Run:
     def other_data(self, text: str) -> Split:
         """Labelled data, read as the run's own was: its test split where it comes with one, else all of it."""
         source = data.source_from(text, self._settings_for(data.source_for(text)))
-        columns = self.inputs.columns
-        if isinstance(source, Csv) and columns:
-            source = replace(source, features=columns.names)
         if isinstance(source, FileSource) and source.text != (self.config.data["source"] or {}).get("data"):
-            raw = source.read()
-            raw = replace(raw, x=self.inputs.fitted(raw.x, f"{text}: x"))
-            if raw.x_test is not None:
-                raw = replace(raw, x_test=self.inputs.fitted(raw.x_test, f"{text}: x_test"))
-            task = make_task(raw, name=text, sizes={})
+            outputs = self.config.likelihood().outputs
+            names = self.config.data["classes"] or [str(k) for k in range(outputs)]
+            split = data.read_labelled(source, self.inputs, names if self.classifies else ())
         else:
             task = source.task()
-        if (task.input_shape, task.likelihood.outputs) != (self.inputs.shape, self.config.likelihood().outputs):
-            raise PolyarchError(
-                f"{text} has inputs of shape {task.input_shape} and {task.likelihood.outputs} outputs; this run is for "
-                f"{self.inputs.shape} and {self.config.likelihood().outputs}: give data of that shape"
-            )
-        known = tuple(self.config.data["classes"])
-        if known and task.classes and task.classes != known:
-            raise PolyarchError(
-                f"{text} has the classes {', '.join(task.classes)}; this run knows {', '.join(known)}: give those"
-            )
-        split = task.test or task.train
+            split = task.test or task.train
+            theirs = (tuple(split.x.shape[1:]), task.likelihood.outputs)
+            own = (self.inputs.shape, self.config.likelihood().outputs)
+            if theirs != own:
+                raise PolyarchError(
+                    f"{text} has inputs of shape {theirs[0]} and {theirs[1]} outputs; this run is for {own[0]} and "
+                    f"{own[1]}: give data of that shape"
+                )
+            known = tuple(self.config.data["classes"])
+            if known and task.classes and task.classes != known:
+                raise PolyarchError(
+                    f"{text} has the classes {', '.join(task.classes)}; this run knows {', '.join(known)}: give those"
+                )
         self.inputs.check(text, split.x, self.highest_byte)
         return split
+
+    @property
+    def classifies(self) -> bool:
+        """Whether it predicts classes; else numbers."""
+        return isinstance(self.config.likelihood(), data.Classification)
 
     def inputs_at(self, text: str) -> tuple[list[str], Tensor]:
         """Inputs to predict, as `data.read_inputs` reads them, and refused where they are on another scale."""
@@ -426,11 +438,13 @@ class Run:
 
     def _settings_for(self, cls: type[data.Source]) -> dict[str, Any]:
         """How to read other data: with the run's settings where its own is of that sort, and for its likelihood."""
-        settings: dict[str, Any] = dict(self.config.data["source"]["settings"]) if self._source is cls else {}
+        both_tables = self._source is not None and issubclass(self._source, TableFile) and issubclass(cls, TableFile)
+        own = self.config.data["source"]["settings"] if self._source is cls or both_tables else {}
+        takes = data.settings_of(cls)
+        settings: dict[str, Any] = {name: value for name, value in own.items() if name in takes}
         settings.pop("labels", None)  # what is judged on has them all
-        if "kind" in data.settings_of(cls):
-            classes = isinstance(self.config.likelihood(), data.Classification)
-            settings["kind"] = "classification" if classes else "regression"
+        if "kind" in takes:
+            settings["kind"] = "classification" if self.classifies else "regression"
             settings["noise"] = self.config.data["likelihood"].get("noise", "fixed")
         return settings
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from polyarch import distributed
 from polyarch.callbacks import Beginning, Callback, Checkpoints, Evaluation, Step, hears_steps
 from polyarch.core import Info, Method, Problem, State
-from polyarch.data.task import Split, Standardise, Task
+from polyarch.data.task import Task
 from polyarch.distributions import selection
 from polyarch.errors import PolyarchError
 from polyarch.files import LOCK, append, locked, make_folder
@@ -158,11 +158,9 @@ def resume(
 
 
 def make_problem(config: Config, space: Space, task: Task, device: torch.device) -> Problem:
-    """What a method is given for one stage: data standardised and on the device, a supernet of all repeats."""
+    """What a method is given for one stage: data as networks see it, on the device, and a supernet of all repeats."""
     given = task.learning_data()
-    # Images travel as the bytes that they were read as; the device standardises them in no time.
-    standardise = Standardise(task.standardise.mean.to(device), task.standardise.std.to(device))
-    moved = {split: Split(standardise(split.x.to(device)), split.y.to(device)) for split in given.values()}
+    moved = {split: task.seen(split, device) for split in given.values()}
     with torch.device(device):
         supernet = space.supernet(task.shape, config.repeats)
     prior = config.make_prior(space)
@@ -173,7 +171,7 @@ def make_problem(config: Config, space: Space, task: Task, device: torch.device)
         likelihood=task.likelihood,
         prior=replace(prior, logits=prior.logits.to(device)),
         data={name: moved[split] for name, split in given.items()},
-        black=standardise(torch.zeros(task.input_shape[0], 1, 1, device=device)) if image else None,
+        black=task.preprocess(torch.zeros(task.input_shape[0], 1, 1)).to(device) if image else None,
         precision=config.precision,
         fast=config.fast,
     )

@@ -83,18 +83,21 @@ def train_members(run: Run, count: int, *, progress: Progress = lambda name: nul
             member = _train(run, home, run.space.architecture(choices), seed, [told] if told else [])
         networks += member.networks([member.architecture])
     weights = torch.full((count,), 1 / count)
-    return Ensemble(run.standardise(), Apart(networks), weights, _likelihood(run, Apart(networks), weights)).eval()
+    return Ensemble(
+        run.preprocess(), Apart(networks), weights, _likelihood(run, Apart(networks), weights), run.units()
+    ).eval()
 
 
 @torch.no_grad()
 def _likelihood(run: Run, members: Apart, weights: Tensor) -> Likelihood:
     """What a mixture says of targets: where noise is learnt, as validation data has it for these members."""
-    own = run.config.likelihood()
+    own = run.likelihood("before")
     if not isinstance(own, Gaussian) or not own.fits:
         return own
-    held_out, standardise = run.task().select, run.standardise()
+    held_out = run.task().select
     assert held_out is not None
-    outputs = torch.cat([members(standardise(part)) for part in held_out.x.split(BATCH)], -2)
+    ensemble = Ensemble(run.preprocess(), members, weights, own, run.units())
+    outputs = torch.cat([ensemble.members(part) for part in held_out.x.split(BATCH)], -2)
     return fitted(outputs, weights, held_out.y, own)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from polyarch.architecture import Architecture
-from polyarch.data.task import Likelihood, Split, Standardise, Task, TaskShape
+from polyarch.data.task import Likelihood, Split, Task, TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.scores.base import Candidate, Need, Score
 from polyarch.settings import at_least
@@ -109,7 +109,6 @@ def candidates_of(
         needs,
         generator,
         task=run.task() if needs & DATA else None,
-        standardise=run.standardise() if needs & DATA else None,
         supernet=run.supernet() if "weights" in needs else None,
         table=table,
         column=column,
@@ -126,7 +125,6 @@ def candidates_for(
     generator: torch.Generator,
     *,
     task: Task | None = None,
-    standardise: Standardise | None = None,
     supernet: Supernet | None = None,
     table: Table | None = None,
     column: str = "",
@@ -142,7 +140,6 @@ def candidates_for(
         needs: of all scores that will be asked; what none needs is left out.
         generator: of the batch and of the order, which are the same whatever else is needed.
         task: the data, where there is any.
-        standardise: in the place of the task's own.
         supernet: the weights, where there are any.
         table: ground truth, where there is any.
         column: its column.
@@ -150,19 +147,15 @@ def candidates_for(
     """
     given: dict[str, Any] = {}
     if task is not None and needs & DATA:
-        prepare = standardise or task.standardise
-
-        def examples(split: Split) -> Split:
-            return Split(prepare(split.x).to(device), split.y.to(device))
-
+        where = torch.device(device)
         first = torch.randperm(len(task.train), generator=generator)[:BATCH]
         given["order"] = int(torch.randint(2**62, (), generator=generator))
         if "data" in needs:
-            given["data"] = examples(Split(task.train.x[first], task.train.y[first]))
+            given["data"] = task.seen(Split(task.train.x[first], task.train.y[first]), where)
         if "train" in needs:
-            given["train"] = examples(task.train)
+            given["train"] = task.seen(task.train, where)
         if "select" in needs and task.select is not None:
-            given["select"] = examples(task.select)
+            given["select"] = task.seen(task.select, where)
     if "weights" in needs:
         given["supernet"] = supernet
     if "table" in needs:

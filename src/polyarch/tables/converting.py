@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from polyarch.data.files import check_distinct, line_error, no_lines, number_in, read_csv
+from polyarch.data.files import csv_frame, line_error
+from polyarch.data.frames import Frame, parsed
 from polyarch.errors import PolyarchError, unknown
 from polyarch.files import write_whole
 from polyarch.tables.columns import DESCRIPTION, better_of, split_of
@@ -65,26 +66,22 @@ def _check_out(out: Path) -> None:
 
 def _read(path: str, arch: str | None) -> tuple[list[str], dict[str, list[float]]]:
     """Texts [n], and numbers [n] by column."""
-    header, lines = read_csv(path)
-    check_distinct(path, header)
+    frame = csv_frame(path)
+    header = list(frame.columns)
     arch = arch or next((name for name in NAMES if name in header), NAMES[0])
     if arch not in header:
         raise PolyarchError(f"{path}: {unknown('column of architectures', arch, header)}; name it with --arch")
-    numbers: dict[str, list[float]] = {name: [] for name in header if name != arch}
-    _check_names(path, list(numbers))
-    line_of: dict[str, int] = {}
-    for line, cells in lines:
-        text = cells.pop(arch).strip()
+    names = [name for name in header if name != arch]
+    _check_names(path, names)
+    row_of: dict[str, int] = {}
+    for row, text in enumerate(frame.columns[arch]):
         if not text:
-            raise line_error(path, line, f"has no architecture in column {arch!r}; add it")
-        if text in line_of:
-            raise line_error(path, line, f"has the architecture of line {line_of[text]}, {text!r}; keep one of them")
-        line_of[text] = line
-        for name, cell in cells.items():
-            numbers[name].append(_number(path, line, name, cell))
-    if not line_of:
-        raise no_lines(path)
-    return list(line_of), numbers
+            raise PolyarchError(f"{frame.place(row)} has no architecture in column {arch!r}; add it")
+        if text in row_of:
+            before = frame.place(row_of[text]).removeprefix(f"{path}: ")
+            raise PolyarchError(f"{frame.place(row)} has the architecture of {before}, {text!r}; keep one of them")
+        row_of[text] = row
+    return list(row_of), {name: _numbers(frame, name) for name in names}
 
 
 def _check_names(path: str, names: list[str]) -> None:
@@ -95,11 +92,15 @@ def _check_names(path: str, names: list[str]) -> None:
             raise line_error(path, 1, f"has a column called {name!r}, which no column of a table may be; rename it")
 
 
-def _number(path: str, line: int, name: str, cell: str) -> float:
-    value = number_in(cell)
-    if value is None or not math.isfinite(value):
-        raise line_error(path, line, f"has {cell!r} in column {name!r}, no finite number; mend it or drop the column")
-    return value
+def _numbers(frame: Frame, name: str) -> list[float]:
+    column = frame.columns[name]
+    values = [parsed(cell) for cell in column]
+    wrong = next((row for row, value in enumerate(values) if not math.isfinite(value)), None)
+    if wrong is not None:
+        raise PolyarchError(
+            f"{frame.place(wrong)} has {column[wrong]!r} in column {name!r}, no finite number; mend or drop the column"
+        )
+    return values
 
 
 def _described(names: list[str], **said: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -21,7 +21,7 @@ from polyarch.runs.search import resume, search
 from polyarch.spaces.base import Space
 from polyarch.testing.callbacks import CopyAfterFirst
 from polyarch.training import checkpoints
-from polyarch.training.dry_run import dry_run, one_step, prepare, standardised
+from polyarch.training.dry_run import dry_run, one_step, prepare
 
 RELATIVE, ABSOLUTE = 1e-3, 1e-4
 """Between batched and single runs, or two ranks and one: sums are taken in another order, and steps amplify it."""
@@ -48,7 +48,7 @@ def check_method(method: Method, space: Space, task: Task, folder: Path, *, rank
 
 def check_groups(method: Method, space: Space, task: Task) -> None:
     """Weights and belief must be disjoint and complete, and a step must change tensors in place."""
-    problem, state, feed = prepare(method, space, task, standardised(task), repeats=2)
+    problem, state, feed = prepare(method, space, task, task.seen(task.train), repeats=2)
     assert set(state.weights) == {n for n, _ in problem.supernet.named_parameters()}, "weights must be all parameters"
     places = _places(state)
     owned = [value.data_ptr() for value in (*state.weights.values(), *state.belief.values())]

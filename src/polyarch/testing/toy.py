@@ -165,11 +165,11 @@ def log_likelihoods(problem: Problem, x: Tensor, y: Tensor) -> Tensor:
 
 
 def toy_task(folder: Path, examples: int = 40) -> Task:
-    """A noisy line of slope 1 whose inputs have mean 0, so that the posterior factorises over the two decisions."""
+    """A noisy line whose inputs have mean 0 and deviation 1, so that the posterior factorises over the two decisions."""
     random = np.random.default_rng(0)
     half = random.normal(size=examples // 2)
     x = np.concatenate([half, -half]).astype(np.float32)
     y = (0.6 * x + 0.3 + 0.5 * random.normal(size=examples)).astype(np.float32)
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez(folder / "line.npz", x=x[:, None], y=y)
-    return data.load(folder / "line.npz", kind="regression", select=0, test=0)
+    np.savez(folder / "line.npz", x=x[:, None] / x.std(), y=y)
+    return data.load(folder / "line.npz", kind="regression", standardise=False, select=0, test=0)

@@ -109,11 +109,6 @@ def one_step(method: Method, problem: Problem, state: State, feed: Feed) -> Info
     return Info.of([p.run(problem, state, feed if p.batch is None else feed.only(p.batch)) for p in parts])
 
 
-def standardised(task: Task) -> Split:
-    """The training split as a method sees it."""
-    return Split(task.standardise(task.train.x), task.train.y)
-
-
 def dry_run(method: Method, space: Space, task: Task, repeats: int = 1) -> MemoryEstimate:
     """Runs every part of a step once on fake tensors, which have shapes but no memory, and counts.
 
@@ -122,7 +117,7 @@ def dry_run(method: Method, space: Space, task: Task, repeats: int = 1) -> Memor
     """
     dense = captured_form(method)
     training = task.training
-    one = task.standardise(training.x[:1])
+    one = task.preprocess(training.x[:1])
     with FakeTensorMode():
         x = torch.empty(len(training), *one.shape[1:], dtype=one.dtype)
         examples = Split(x, torch.empty(len(training), dtype=training.y.dtype))

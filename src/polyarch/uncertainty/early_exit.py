@@ -13,7 +13,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from polyarch.data.task import Standardise
+from polyarch.data.preprocess import Preprocess
 from polyarch.spaces.stepwise import Steps
 from polyarch.uncertainty.ensemble import Ensemble
 
@@ -127,19 +127,19 @@ class EarlyExit(nn.Module):
     weights: Tensor
 
     def __init__(
-        self, standardise: Standardise, network: nn.Module, weights: Tensor, least: int, threshold: float = torch.inf
+        self, preprocess: Preprocess, network: nn.Module, weights: Tensor, least: int, threshold: float = torch.inf
     ) -> None:
         """Takes the network over.
 
         Args:
-            standardise: from raw inputs to what the network takes.
+            preprocess: from raw inputs to what the network takes.
             network: what answers after every block (`Supernet.stepwise`).
             weights: [depths], belief; all beyond the last depth has been moved onto it.
             least: the number of blocks before the first answer.
             threshold: the probability of a class from which on an input leaves.
         """
         super().__init__()
-        self.standardise, self.network = standardise, network.requires_grad_(False)
+        self.preprocess, self.network = preprocess, network.requires_grad_(False)
         self.register_buffer("weights", weights)
         self.least, self.threshold = least, threshold
 
@@ -151,7 +151,7 @@ class EarlyExit(nn.Module):
     def exits(self, x: Tensor) -> Exits:
         """What is said of raw inputs [n, ...], in double precision, and where each left."""
         weights = self.weights.double()
-        steps: Steps = self.network(self.standardise(x))
+        steps: Steps = self.network(self.preprocess(x))
         answer = next(steps)
         log_probs = torch.empty(answer.shape, dtype=torch.float64, device=x.device)
         depths = torch.empty(len(x), dtype=torch.int64, device=x.device)

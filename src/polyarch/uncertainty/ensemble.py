@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from polyarch.data.task import Classification, Gaussian, Likelihood, Standardise
+from polyarch.data.preprocess import InUnits, Preprocess
+from polyarch.data.task import Classification, Gaussian, Likelihood
 from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Supernet
 from polyarch.spaces.layers import Dropout
@@ -110,22 +111,31 @@ class Ensemble(nn.Module):
 
     def __init__(
         self,
-        standardise: Standardise,
+        preprocess: Preprocess,
         networks: Nested | Within | Apart,
         weights: Tensor,
         likelihood: Likelihood,
+        units: InUnits | None = None,
     ) -> None:
-        """Takes the members and their weights [members]."""
+        """Takes the members over.
+
+        Args:
+            preprocess: from raw inputs to what networks see.
+            networks: the members.
+            weights: theirs, [members].
+            likelihood: what their outputs say of targets as they were read.
+            units: in which these were, where networks have learnt them in others.
+        """
         super().__init__()
-        self.standardise = standardise
+        self.preprocess, self.units = preprocess, units
         self.networks = networks.requires_grad_(False)
         self.register_buffer("weights", weights)
         self.likelihood = likelihood
 
     def members(self, x: Tensor) -> Tensor:
         """Every member's output: [members, n, outputs]."""
-        outputs: Tensor = self.networks(self.standardise(x))
-        return outputs
+        outputs: Tensor = self.networks(self.preprocess(x))
+        return self.units(outputs) if self.units else outputs
 
     def output(self, x: Tensor) -> Tensor:
         """The mixture's output [n, outputs]: log-probabilities for classes, the mean for regression."""

@@ -1,0 +1,63 @@
+"""From arrays and data frames of one's own to what a source reads."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Protocol
+
+import numpy as np
+
+from polyarch.data.checks import Array
+from polyarch.data.frames import Frame, frame_of_array, has_gaps
+from polyarch.data.splitting import RawData
+from polyarch.data.targets import KindSetting, NoiseSetting
+from polyarch.data.vocabulary import Reading, of_use
+
+logger = logging.getLogger("polyarch")
+
+
+class OfArrays(Protocol):
+    """The settings that say what arrays are."""
+
+    @property
+    def kind(self) -> KindSetting:
+        """What y is."""
+
+    @property
+    def noise(self) -> NoiseSetting:
+        """Where the standard deviation of numbers to predict comes from."""
+
+    @property
+    def standardise(self) -> bool:
+        """Whether inputs and numbers to predict are brought to mean 0 and deviation 1."""
+
+
+def from_arrays(
+    settings: OfArrays,
+    x: Array | Frame,
+    y: Array,
+    where: str,
+    x_test: Array | Frame | None = None,
+    y_test: Array | None = None,
+) -> RawData:
+    """What was read, under the settings of arrays; vectors with gaps are a table whose columns are named 0, 1, ..."""
+    if isinstance(x, np.ndarray) and (has_gaps(x) or (isinstance(x_test, np.ndarray) and has_gaps(x_test))):
+        logger.warning(
+            "%s: x has gaps (NaN) in %d of %d examples; networks see the median there, and where there are gaps",
+            *(where, np.isnan(x).any(1).sum(), len(x)),
+        )
+        x = frame_of_array(x, f"{where}: x")
+        x_test = frame_of_array(x_test, f"{where}: x_test") if isinstance(x_test, np.ndarray) else x_test
+    names = list(x.columns) if isinstance(x, Frame) else []
+    holds: Any = of_use(x, names, (), (), where) if isinstance(x, Frame) else None
+    return RawData(
+        x,
+        y,
+        where=where,
+        x_test=x_test,
+        y_test=y_test,
+        kind=settings.kind,
+        noise=settings.noise,
+        standardise=settings.standardise,
+        reading=Reading(holds) if holds is not None else None,
+    )

@@ -1,0 +1,107 @@
+"""A search on tables as people have them, and what the run then says of others."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import polyarch as pa
+from polyarch.errors import PolyarchError
+from polyarch.methods.fixed_depth import FixedDepth
+from polyarch.spaces.depth import ResidualDepth
+from polyarch.training.optimisers import Sgd
+
+ROWS = 300
+SLOW = Sgd(lr=0.02)
+
+
+def people(rows=ROWS, seed=0):
+    """Words that matter, numbers with gaps; the price follows from them, in the tens of thousands."""
+    random = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "size": random.normal(100, 30, rows),
+            "city": random.choice(["Bonn", "Oslo", "Rome"], rows),
+            "age": random.integers(0, 90, rows).astype(float),
+        }
+    )
+    dear = frame["city"].map({"Bonn": 0.0, "Oslo": 60_000.0, "Rome": -40_000.0})
+    frame["price"] = 300_000 + 1000 * (frame["size"] - 100) + dear + random.normal(0, 5000, rows)
+    frame.loc[random.random(rows) < 0.15, "age"] = np.nan
+    return frame
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Of prices, from a .csv file."""
+    home = tmp_path_factory.mktemp("people")
+    people().to_csv(home / "people.csv", index=False)
+    task = pa.data.load(home / "people.csv", label="price")
+    return pa.search(
+        ResidualDepth(max_depth=2), task, FixedDepth(depth=1, epochs=60, batch_size=32, weights=SLOW), out=home / "run"
+    )
+
+
+def test_numbers_are_said_in_the_users_unit(run):
+    task = run.task()
+    x, y = task.test.x, task.test.y.double()
+    with torch.no_grad():
+        said = run.model()(x)[:, 0].double()
+    rmse = (said - y).square().mean().sqrt().item()
+    assert rmse < 0.4 * y.std().item()
+    assert run.result["metrics"]["test"]["rmse"] == pytest.approx(rmse, rel=1e-5)
+    assert 3000 < run.likelihood().scale < 3 * rmse
+    found = run.ensemble().gaussians(x)
+    assert torch.allclose(found.mean, run.ensemble().output(x)[:, 0].double(), rtol=1e-5)
+    assert found.std.min() >= 3000
+    outputs = run.model()(x)
+    told = run.likelihood().log_likelihood(outputs, task.test.y).mean().item()
+    assert run.result["metrics"]["test"]["log_likelihood"] == pytest.approx(told, rel=1e-4)
+
+
+def test_a_run_reads_others_as_its_own(run, tmp_path, caplog):
+    task = run.task()
+    rows = people().iloc[task.indices["test"].numpy()]
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    rows.to_parquet(tmp_path / "rows.parquet")
+    names, x = run.inputs_at(str(tmp_path / "rows.csv"))
+    assert len(names) == len(rows)
+    np.testing.assert_array_equal(x.numpy(), task.test.x.numpy())
+    np.testing.assert_array_equal(run.inputs_at(str(tmp_path / "rows.parquet"))[1].numpy(), task.test.x.numpy())
+    assert "column 'price' left over" in caplog.text
+    for name in ("rows.csv", "rows.parquet"):
+        split = run.other_data(str(tmp_path / name))
+        np.testing.assert_array_equal(split.x.numpy(), task.test.x.numpy())
+        np.testing.assert_allclose(split.y.numpy(), task.test.y.numpy(), rtol=1e-6)
+
+
+def test_what_no_training_example_had_is_said(run, tmp_path, caplog):
+    rows = people(6, seed=1).drop(columns="price")
+    rows.loc[0, "city"], rows.loc[1, "size"], rows.loc[2, "city"] = "Lima", np.nan, None
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    _, x = run.inputs_at(str(tmp_path / "rows.csv"))
+    assert "column 'city' has 'Lima', which no training example had, in 1 of 6 rows" in caplog.text
+    assert "column 'size' has a gap in 1 of 6 rows" in caplog.text
+    assert "column 'city' has a gap in 1 of 6 rows" in caplog.text
+    assert run.model()(x).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "says"),
+    [
+        ("city", [1, 2, 3], "column 'city' holds numbers, such as '1', and the run knows words there"),
+        ("size", ["small", "large", "huge"], "has 'small' in column 'size', no number"),
+    ],
+)
+def test_columns_that_hold_something_else_are_refused(run, tmp_path, name, values, says):
+    rows = people(3)
+    rows[name] = values
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    with pytest.raises(PolyarchError, match=says):
+        run.inputs_at(str(tmp_path / "rows.csv"))
+
+
+def test_the_model_is_a_plain_module_that_exports(run):
+    x = run.task().test.x
+    exported = torch.export.export(run.model(), (x,)).module()
+    assert torch.allclose(exported(x), run.model()(x), rtol=1e-5)
