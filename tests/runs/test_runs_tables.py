@@ -86,6 +86,26 @@ def test_what_no_training_example_had_is_said(run, tmp_path, caplog):
     assert run.model()(x).isfinite().all()
 
 
+def test_data_frames_arrays_and_tensors_are_answered_alike(run, tmp_path, caplog):
+    task = run.task()
+    rows = people().iloc[task.indices["test"].numpy()]
+    wanted = run.ensemble().gaussians(task.test.x)
+    turned = rows[["city", "price", "age", "size"]]
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    for x in (rows, turned, task.test.x, tmp_path / "rows.csv"):
+        said = run.predict(x)
+        assert torch.equal(said.mean, wanted.mean)
+        assert torch.equal(said.std, wanted.std)
+    assert "x: column 'price' left over" in caplog.text
+    for x, says in (
+        (rows.drop(columns="age"), "x: no column 'age', which the run takes"),
+        (rows.to_numpy(), "this run takes a table of 3 columns, 1 of words"),
+        (task.test.x[:, :2], r"x has the shape \[60, 2\]; give inputs \[n, 3\]"),
+    ):
+        with pytest.raises(PolyarchError, match=says):
+            run.predict(x)
+
+
 @pytest.mark.parametrize(
     ("name", "values", "says"),
     [

@@ -67,6 +67,7 @@ class Encode(nn.Module):
         self.register_buffer("category", torch.tensor(code, dtype=torch.float64), persistent=False)
         for name, start in {"fill": 0.0, "mean": 0.0, "std": 1.0}.items():
             self.register_buffer(name, torch.full((len(numbers),), start, dtype=torch.float64))
+        self.register_buffer("seen", torch.zeros(()), persistent=False)  # of the type that the network after it has
 
     numbers: Tensor
     flagged: Tensor
@@ -75,6 +76,7 @@ class Encode(nn.Module):
     fill: Tensor
     mean: Tensor
     std: Tensor
+    seen: Tensor
 
     def learn(self, rows: Array, standardise: bool = True) -> Encode:
         """Takes median, mean and deviation of training examples, [n, columns]; the deviation of a constant is 1.
@@ -103,7 +105,7 @@ class Encode(nn.Module):
         values = torch.where(gap[:, self.numbers], self.fill, x[:, self.numbers])
         is_it = torch.where(gap, GAP, x)[:, self.of] == self.category
         features = [(values - self.mean) / self.std, gap[:, self.flagged].to(x.dtype), is_it.to(x.dtype)]
-        return torch.cat(features, 1).float()
+        return torch.cat(features, 1).to(self.seen.dtype)
 
 
 Preprocess = Standardise | Encode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -30,6 +31,7 @@ from polyarch.errors import PolyarchError
 from polyarch.files import read_json
 from polyarch.runs import guarantees
 from polyarch.runs.config import Config
+from polyarch.runs.predictor import Predictor
 from polyarch.spaces.base import Space, Supernet
 from polyarch.streams import Streams
 from polyarch.training import checkpoints
@@ -38,7 +40,9 @@ from polyarch.training.evaluation import MOST
 from polyarch.uncertainty.conformal import class_sets, intervals
 from polyarch.uncertainty.early_exit import EarlyExit, exit_curve_of
 from polyarch.uncertainty.ensemble import Apart, Ensemble, Nested, Within
+from polyarch.uncertainty.gaussians import Gaussians
 from polyarch.uncertainty.members import Members, members_of
+from polyarch.uncertainty.predictive import Predictive
 
 if TYPE_CHECKING:
     from polyarch.runs.results import Answers
@@ -347,6 +351,25 @@ class Run:
         quantile = guarantees.quantile_for_coverage(self, ensemble, coverage)
         said = guarantees.predicted_numbers(self, ensemble, x)
         return intervals(said.mean, said.std, quantile)
+
+    def predictor(self) -> Predictor:
+        """What answers for the run, apart from its folder: the mixture of `ensemble()`, after the run's temperature.
+
+        Where the selected network was trained alone, it is that one.
+        """
+        if self.trained is not None:
+            return self.trained.predictor()
+        names = self.config.data["classes"] or [str(k) for k in range(self.config.likelihood().outputs)]
+        classes = tuple(names) if self.classifies else ()
+        return Predictor(self.ensemble(), self.inputs, classes, self.temperature, self.highest_byte, self.device)
+
+    def predict(self, x: Any) -> Predictive | Gaussians:
+        """What the run says of inputs: `probs`, `entropy` and `mutual_information`, or `mean`, `std` and `quantile`.
+
+        Args:
+            x: an array or a data frame, a path, or a tensor of raw inputs as a task has them (`task.test.x`).
+        """
+        return self.predictor()(self.inputs_at(os.fspath(x))[1] if isinstance(x, str | os.PathLike) else x)
 
     def task(self) -> Task:
         """The data of the run, loaded again from where it came and checked to be the same."""

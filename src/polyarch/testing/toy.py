@@ -165,7 +165,7 @@ def log_likelihoods(problem: Problem, x: Tensor, y: Tensor) -> Tensor:
 
 
 def toy_task(folder: Path, examples: int = 40) -> Task:
-    """A noisy line whose inputs have mean 0 and deviation 1, so that the posterior factorises over the two decisions."""
+    """A noisy line whose inputs have mean 0 and deviation 1, so that the two decisions have independent posteriors."""
     random = np.random.default_rng(0)
     half = random.normal(size=examples // 2)
     x = np.concatenate([half, -half]).astype(np.float32)

@@ -63,6 +63,11 @@ class Predictive:
         names = [field.name for field in fields(cls)]
         return cls(**{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
 
+    @property
+    def probs(self) -> Tensor:
+        """[n, classes]."""
+        return self.log_probs.exp()
+
     def tempered(self, temperature: float) -> Predictive:
         """The same after a temperature: probabilities softmax(log p / T), and their entropy.
 

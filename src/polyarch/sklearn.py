@@ -1,0 +1,163 @@
+"""Searches as scikit-learn's estimators: fit, predict, score, in pipelines and under `GridSearchCV`."""
+
+from __future__ import annotations
+
+import tempfile
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
+from typing_extensions import override
+
+from polyarch.core import Method
+from polyarch.data.frames import is_frame
+from polyarch.data.loading import load
+from polyarch.data.task import Task
+from polyarch.errors import PolyarchError
+from polyarch.runs.predictor import Predictor
+from polyarch.runs.run import Run
+from polyarch.runs.search import search
+from polyarch.spaces.base import Space
+from polyarch.uncertainty.gaussians import Gaussians
+from polyarch.uncertainty.predictive import Predictive
+
+FEWEST = 6
+"""Examples: what trains, stops and selects needs some each."""
+
+
+class _ArchitectureSearch(BaseEstimator, ABC):  # type: ignore[misc]
+    """What both have in common: learns a distribution over architectures and predicts with all of them."""
+
+    def __init__(
+        self,
+        space: str | Space = "depth",
+        method: str | Method = "variational-depth",
+        *,
+        time_limit: str | float | None = None,
+        validation: float = 0.15,
+        random_state: Any = None,
+        out: str | Path | None = None,
+    ) -> None:
+        """Settings of a search.
+
+        Args:
+            space: what may be chosen: a name, under which sizes follow from the data, or a space.
+            method: how it is learnt: a name, or a method with settings of its own.
+            time_limit: seconds, or a text such as "5m"; None: as long as it takes.
+            validation: the share of examples, or their number, that stop the search and select.
+            random_state: the seed; of a generator, one is drawn.
+            out: a folder for the run, with its report data; by default nothing is kept on disk.
+        """
+        self.space = space
+        self.method = method
+        self.time_limit = time_limit
+        self.validation = validation
+        self.random_state = random_state
+        self.out = out
+
+    @abstractmethod
+    def _targets(self, y: Any) -> tuple[NDArray[Any], str]:
+        """What is learnt, and which kind it is."""
+
+    def fit(self, X: Any, y: Any) -> _ArchitectureSearch:
+        """Searches on examples [n, features], an array or a data frame, and targets [n]."""
+        if y is None:
+            raise ValueError("y is missing: this estimator requires y to be passed, but the target y is None")
+        x, y = self._checked(X, reset=True), column_or_1d(y, warn=True)
+        if len(x) != len(y):
+            raise ValueError(f"X has {len(x)} samples and y has {len(y)}; give one target for every sample")
+        targets, kind = self._targets(y)
+        if len(y) < FEWEST:
+            raise ValueError(f"n_samples={len(y)}, and a search needs {FEWEST} samples or more")
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):
+            seed = check_random_state(seed).randint(2**31 - 1)
+        try:
+            task = load((x, targets), kind=kind, select=self.validation, test=0)
+            if self.out is not None:
+                self.predictor_ = self._search(task, Path(self.out), int(seed))
+            else:
+                with tempfile.TemporaryDirectory() as folder:
+                    self.predictor_ = self._search(task, Path(folder) / "run", int(seed))
+        except PolyarchError as error:
+            raise ValueError(str(error)) from error
+        self.n_iter_ = self._epochs
+        return self
+
+    def _search(self, task: Task, out: Path, seed: int) -> Predictor:
+        run = search(self.space, task, self.method, out=out, seed=seed, time_limit=self.time_limit)
+        assert isinstance(run, Run)
+        self.architecture_ = str(run.architecture)
+        self._epochs = max(1, int(run.result["kept"]["epoch"]))
+        predictor = run.predictor()
+        predictor.ensemble.double()  # so that what is said of an input is the same in any company
+        return predictor
+
+    def _said(self, X: Any) -> Predictive | Gaussians:
+        check_is_fitted(self)
+        x = self._checked(X, reset=False)
+        try:
+            return self.predictor_(x)
+        except PolyarchError as error:
+            raise ValueError(str(error)) from error
+
+    def _checked(self, X: Any, reset: bool) -> Any:
+        """Samples as they are searched: a data frame with its names, or an array of numbers."""
+        if is_frame(X):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            check_array(np.empty(X.shape), ensure_all_finite=False)  # of its shape alone
+            return X
+        return validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        return tags
+
+
+@final
+class ArchitectureSearchClassifier(ClassifierMixin, _ArchitectureSearch):  # type: ignore[misc]
+    """A classifier that learns how deep, or of what, its network should be, and predicts with all that are likely."""
+
+    @override
+    def _targets(self, y: Any) -> tuple[NDArray[Any], str]:
+        check_classification_targets(y)
+        self.classes_, indices = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y has one class alone, {self.classes_[0]!r}; classification needs at least two classes")
+        return indices, "classification"
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Probabilities [n, classes], in the order of `classes_`, after the temperature fitted on validation data."""
+        said = self._said(X)
+        assert isinstance(said, Predictive)
+        found: NDArray[np.float64] = said.probs.numpy()
+        return found
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of every sample."""
+        found: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(1)]
+        return found
+
+
+@final
+class ArchitectureSearchRegressor(RegressorMixin, _ArchitectureSearch):  # type: ignore[misc]
+    """The same for a number to predict, with its standard deviation."""
+
+    @override
+    def _targets(self, y: Any) -> tuple[NDArray[Any], str]:
+        return check_array(y, ensure_2d=False, dtype=np.float64), "regression"
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """The mean of every sample; with `return_std` its standard deviation as well."""
+        said = self._said(X)
+        assert isinstance(said, Gaussians)
+        mean = said.mean.numpy()
+        return (mean, said.std.numpy()) if return_std else mean
