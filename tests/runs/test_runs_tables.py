@@ -4,6 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import polyarch as pa
 from polyarch.errors import PolyarchError
@@ -125,3 +127,46 @@ def test_the_model_is_a_plain_module_that_exports(run):
     x = run.task().test.x
     exported = torch.export.export(run.model(), (x,)).module()
     assert torch.allclose(exported(x), run.model()(x), rtol=1e-5)
+
+
+ROW = people(12, seed=3).drop(columns="price").fillna({"age": 40.0})
+CHANGES = {
+    "as texts": lambda column: column.astype(str),
+    "scaled": lambda column: column * 1000 if column.dtype.kind == "f" else column,
+    "words": lambda column: [f"word {k % 3}" for k in range(len(column))],
+    "codes": lambda column: [k % 3 for k in range(len(column))],
+    "capitals": lambda column: column.str.upper() if column.dtype.kind != "f" else column,
+    "gaps": lambda column: column.where(np.arange(len(column)) > 5),
+    "empty": lambda column: [None] * len(column),
+    "truth": lambda column: [k % 2 == 0 for k in range(len(column))],
+}
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    order=st.permutations(["size", "city", "age", "extra"]),
+    changes=st.dictionaries(st.sampled_from(["size", "city", "age"]), st.sampled_from(sorted(CHANGES)), max_size=2),
+    lost=st.sampled_from([None, "size", "city", "age"]),
+    renamed=st.sampled_from([None, "size", "city", "age"]),
+)
+def test_no_change_of_columns_changes_an_answer_silently(run, caplog, order, changes, lost, renamed):
+    """Shuffled, added, lost, renamed, of another type: the same answers, or a refusal, or a word about the column."""
+    caplog.clear()
+    plain = run.predict(ROW).mean
+    caplog.clear()
+    rows = ROW.assign(extra=1.0)[list(order)]
+    for name, change in changes.items():
+        rows[name] = CHANGES[change](rows[name])
+    rows = rows.drop(columns=[lost] if lost else [])
+    rows = rows.rename(columns={renamed: f"{renamed} " + "2"} if renamed else {})
+    said, refusal = None, ""
+    try:
+        said = run.predict(rows).mean
+    except PolyarchError as error:
+        refusal = str(error)
+    if refusal:
+        assert any(f"{name!r}" in refusal for name in (*changes, lost, renamed) if name)
+        return
+    assert (lost, renamed) == (None, None)
+    if not torch.allclose(said, plain):
+        assert any(f"{name!r}" in caplog.text for name in changes), (changes, caplog.text)
