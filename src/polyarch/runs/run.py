@@ -154,8 +154,10 @@ class Run:
             return found
         alone = self.trained.result
         found["trained"] = {name: alone[name] for name in ("run", "budget", "kept")}
-        measured = {split: alone["metrics"][split] for split in ("select", "test") if split in alone["metrics"]}
-        found["metrics"] |= {f"{split}_trained": numbers for split, numbers in measured.items()}
+        for kind in ("metrics", "per_class"):
+            measured = {split: alone[kind][split] for split in ("select", "test") if split in alone.get(kind, {})}
+            if measured:
+                found[kind] = found.get(kind, {}) | {f"{split}_trained": own for split, own in measured.items()}
         return found
 
     def history(self) -> list[dict[str, Any]]:
