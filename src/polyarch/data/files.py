@@ -18,7 +18,7 @@ from polyarch.data.checks import Array, reason
 from polyarch.data.kinds import Columns, named
 from polyarch.data.source import Unsplit
 from polyarch.data.splitting import Kind, RawData
-from polyarch.data.task import Noise
+from polyarch.data.task import ClassWeights, Noise
 from polyarch.errors import PolyarchError, unknown
 from polyarch.settings import Count
 
@@ -36,6 +36,8 @@ class FileSource(Unsplit):
     path: str
     standardise: bool = field(default=True, kw_only=True)
     """Bring inputs to mean 0 and deviation 1, as training examples have them; else networks see them as they are."""
+    class_weights: ClassWeights = field(default="none", kw_only=True)
+    """How much classes count in learning: every example alike (`none`), or every class alike (`balanced`)."""
 
     @property
     @override
@@ -66,6 +68,7 @@ class Npz(FileSource):
             kind=self.kind,
             noise=self.noise,
             standardise=self.standardise,
+            class_weights=self.class_weights,
         )
 
     @staticmethod
@@ -115,6 +118,7 @@ class Csv(FileSource):
             noise=self.noise,
             classes=classes,
             standardise=self.standardise,
+            class_weights=self.class_weights,
             columns=Columns(names, self.label, self.delimiter),
         )
 
@@ -182,6 +186,7 @@ class ImageFolder(FileSource):
             where=str(root),
             classes=tuple(classes),
             standardise=self.standardise,
+            class_weights=self.class_weights,
         )
 
 

@@ -14,7 +14,7 @@ from typing_extensions import override
 from polyarch.data.checks import Array, reason
 from polyarch.data.source import Unsplit
 from polyarch.data.splitting import Kind, RawData
-from polyarch.data.task import Noise
+from polyarch.data.task import ClassWeights, Noise
 from polyarch.errors import PolyarchError
 
 
@@ -28,6 +28,8 @@ class Memory(Unsplit):
     """Standard deviation of numbers to predict: 1 (`fixed`), or learnt, one for the `task` or one per `input`."""
     standardise: bool = field(default=True, kw_only=True)
     """Bring inputs to mean 0 and deviation 1, as training examples have them; else networks see them as they are."""
+    class_weights: ClassWeights = field(default="none", kw_only=True)
+    """How much classes count in learning: every example alike (`none`), or every class alike (`balanced`)."""
 
     @property
     @override
@@ -46,6 +48,7 @@ class Memory(Unsplit):
             kind=self.kind,
             noise=self.noise,
             standardise=self.standardise,
+            class_weights=self.class_weights,
         )
 
 

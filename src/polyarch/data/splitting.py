@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from polyarch.data.checks import (
     Array,
@@ -21,7 +22,7 @@ from polyarch.data.checks import (
 )
 from polyarch.data.kinds import Columns
 from polyarch.data.labels import HIDDEN, keep_labels, turns
-from polyarch.data.task import Classification, Gaussian, Likelihood, Noise, Split, Standardise, Task
+from polyarch.data.task import Classification, ClassWeights, Gaussian, Likelihood, Noise, Split, Standardise, Task
 from polyarch.errors import PolyarchError
 
 Kind = Literal["classification", "regression"]
@@ -47,6 +48,8 @@ class RawData:
     kind: Kind = "classification"
     noise: Noise = "fixed"
     """Where the standard deviation of numbers to predict comes from."""
+    class_weights: ClassWeights = "none"
+    """How much classes count in learning."""
     classes: tuple[str, ...] = ()
     """Names of all classes in the order of their labels, where the data has them."""
     standardise: bool = True
@@ -120,6 +123,10 @@ def make_task(
         parts |= {"train": training[kept], "unlabelled": training[~kept]}
         hidden = np.full_like(y, HIDDEN)
         splits |= {"train": _split(x, y, parts["train"]), "unlabelled": _split(x, hidden, parts["unlabelled"])}
+    if raw.class_weights == "balanced":
+        if not isinstance(likelihood, Classification):
+            raise PolyarchError(f"{where}: class_weights=balanced is for classes, and these are numbers; leave it out")
+        likelihood = replace(likelihood, weights=balanced_weights(splits["train"].y, likelihood.classes))
     check_disjoint(parts.values(), len(y))
     splits = {role: splits[role] for role in ROLES if role in splits}
     return Task(
@@ -141,6 +148,16 @@ def _gaussian(noise: Noise, y: Array) -> Gaussian:
     """The likelihood of numbers as weights begin to be learnt; a scale that is learnt starts at that of the targets."""
     spread = float(y.std(dtype=np.float64))
     return Gaussian(1.0 if noise == "fixed" else spread or 1.0, noise)
+
+
+def balanced_weights(y: Tensor, classes: int) -> tuple[float, ...]:
+    """Weights with which every class counts alike, 1 in the mean over examples: n / (classes * examples of the class).
+
+    Args:
+        y: [n], labels of training examples, some of every class.
+        classes: how many there are.
+    """
+    return tuple(len(y) / (classes * count) for count in y.bincount(minlength=classes).tolist())
 
 
 def _checked(x: Array, y: Array, kind: Kind, where: str, x_name: str, y_name: str) -> tuple[Array, Array]:

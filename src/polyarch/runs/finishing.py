@@ -54,8 +54,10 @@ def finish(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequ
         tensors |= {f"standardise/{name}": value for name, value in task.standardise.state_dict().items()}
         if known:
             checkpoints.save(home / EVIDENCE, vars(known[repeat]), {})
-        held_out = known[repeat].held_out if known else None
-        choices = selection.select(one, config.select, held_out) if preferred is None else preferred[repeat].tolist()
+        if preferred is None:
+            choices = selection.select(one, config.select, known[repeat] if known else None)
+        else:
+            choices = tuple(preferred[repeat].tolist())
         architecture = space.architecture(choices)
         checkpoints.save(home / WEIGHTS, tensors, {"best_epoch": loop.progress.best_epoch[repeat]})
         selected = {"architecture": str(architecture), "select": config.select, "stage": loop.progress.stage}

@@ -138,8 +138,7 @@ class Run:
     def selected(self, rule: str) -> Architecture:
         """What another rule would have selected."""
         rule = selection.rule_for(rule, self.space.nested, self.config.data["examples"])
-        held_out = self.evidence.held_out if self.evidence else None
-        return self.space.architecture(selection.select(self.distribution, rule, held_out))
+        return self.space.architecture(selection.select(self.distribution, rule, self.evidence))
 
     @cached_property
     def evidence(self) -> Evidence | None:
@@ -206,7 +205,7 @@ class Run:
         """
         if of == "network" and self.trained is not None:
             return self.trained.likelihood()
-        own, kept = self.config.likelihood(), self.folder / NOISE
+        own, kept = self.config.likelihood().unweighted, self.folder / NOISE
         if not isinstance(own, Gaussian) or not own.fits or not (self.finished or kept.exists()):
             return own
         return replace(own, scale=read_json(kept)["mixture" if of == "mixture" else "network"])
@@ -429,7 +428,8 @@ class Run:
     def _settings_for(self, cls: type[data.Source]) -> dict[str, Any]:
         """How to read other data: with the run's settings where its own is of that sort, and for its likelihood."""
         settings: dict[str, Any] = dict(self.config.data["source"]["settings"]) if self._source is cls else {}
-        settings.pop("labels", None)  # what is judged on has them all
+        for name in ("labels", "class_weights"):  # what is judged on has all labels, and every example counts alike
+            settings.pop(name, None)
         if "kind" in data.settings_of(cls):
             classes = isinstance(self.config.likelihood(), data.Classification)
             settings["kind"] = "classification" if classes else "regression"
@@ -548,7 +548,10 @@ def check_same_data(config: Config, task: Task) -> None:
             "restore the data or start a new run"
         )
     if task.likelihood != config.likelihood():
+        own = config.data["likelihood"]
+        what, setting = "noise", f"noise={own.get('noise', 'fixed')}"
+        if own["kind"] == "classification":
+            what, setting = "weights of classes", f"class_weights={'balanced' if 'weights' in own else 'none'}"
         raise PolyarchError(
-            f"the data {task.name!r} was loaded with other noise than this run was made with; load it with noise="
-            f"{config.data['likelihood'].get('noise', 'fixed')}"
+            f"the data {task.name!r} was loaded with other {what} than this run was made with; load it with {setting}"
         )
