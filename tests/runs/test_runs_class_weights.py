@@ -8,10 +8,12 @@ from sklearn.metrics import balanced_accuracy_score, log_loss
 import polyarch as pa
 from polyarch.errors import PolyarchError
 from polyarch.report import write_report
+from polyarch.runs.run import decided_by
 from polyarch.runs.search import make_problem
 from polyarch.spaces.views import All, Sparse
 from polyarch.training.dry_run import prepare, standardised
 from polyarch.training.evaluation import evaluate_view
+from polyarch.uncertainty import fit_temperature
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +114,17 @@ def test_weights_lie_on_the_device_while_a_search_runs(runs):
     problem = make_problem(run.config, run.space, run.task(), torch.device("meta"))
     assert problem.likelihood.weights.device.type == "meta"
     assert isinstance(runs["none"].task().likelihood.on(torch.device("meta")).weights, tuple)
+
+
+def test_the_temperature_and_the_best_seed_count_classes_alike(runs):
+    run = runs["balanced"]
+    select = run.task().select
+    counts = torch.tensor(run.task().likelihood.weights)[select.y]
+    assert run.temperature == pytest.approx(fit_temperature(says(run, select.x), select.y, counts), rel=1e-4)
+    assert {kind: decided_by(own.config) for kind, own in runs.items()} == {
+        "none": "accuracy",
+        "balanced": "balanced_accuracy",
+    }
 
 
 def test_a_run_keeps_its_weights(runs, data):

@@ -257,7 +257,8 @@ def results(run: Run, task: Task, tell: Callable[[str], None]) -> dict[str, Any]
                 by_class = {key: confusion.by_class(task.classes) for key, confusion in confusions.items()}
                 per_class |= _named(name, by_class)
                 if name == "select":
-                    temperature = fit_temperature(run.answers[name].mixture.log_probs, looked_at.y)
+                    counts = task.likelihood.counted(torch.ones(len(looked_at)), looked_at.y)
+                    temperature = fit_temperature(run.answers[name].mixture.log_probs, looked_at.y, counts)
             metrics |= _named(name, evaluated)
             examples[name] = len(looked_at)
     shown = {"selected": run.architecture} | ({"largest": largest(run)} if run.space.nested else {})

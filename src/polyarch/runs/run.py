@@ -481,16 +481,23 @@ def open_best(folder: str | Path, *, allow_changed: bool = False) -> Run:
 
 def best_repeat(folder: str | Path, *, allow_changed: bool = False) -> int:
     """The seed of the best of several repeats: by their networks trained alone where all were, else by the search."""
-    found = {run.seed: run.result["metrics"] for run in open_repeats(folder, allow_changed=allow_changed)}
+    runs = open_repeats(folder, allow_changed=allow_changed)
+    found, by = {run.seed: run.result["metrics"] for run in runs}, decided_by(runs[0].config)
     if not all("select_trained" in metrics for metrics in found.values()):
         best: int = Run(folder).result["best"]
         return best
-    return max(found, key=lambda seed: merit(found[seed]["select_trained"]))
+    return max(found, key=lambda seed: merit(found[seed]["select_trained"], by))
 
 
-def merit(measured: Mapping[str, float]) -> tuple[float, float]:
+def decided_by(config: Config) -> str:
+    """The metric that repeats are compared by: the accuracy by which classes count as they did in learning."""
+    likelihood = config.likelihood()
+    return "accuracy" if likelihood.unweighted == likelihood else "balanced_accuracy"
+
+
+def merit(measured: Mapping[str, float], by: str) -> tuple[float, float]:
     """What repeats are compared by on validation data: accuracy, and between equals, or for numbers, log-likelihood."""
-    return measured.get("accuracy", 0.0), measured["log_likelihood"]
+    return measured.get(by, 0.0), measured["log_likelihood"]
 
 
 def open_repeats(folder: str | Path, task: Task | None = None, *, allow_changed: bool = False) -> list[Run]:
