@@ -11,6 +11,7 @@ from polyarch.report import write_report
 from polyarch.runs.run import decided_by
 from polyarch.runs.search import make_problem
 from polyarch.spaces.views import All, Sparse
+from polyarch.testing.methods import check_method
 from polyarch.training.dry_run import prepare, standardised
 from polyarch.training.evaluation import evaluate_view
 from polyarch.uncertainty import fit_temperature
@@ -160,3 +161,9 @@ def test_every_kind_of_method_is_weighted(name, tmp_path):
         run = pa.search(space, task, methods[name], out=tmp_path / kind)
         found[kind] = torch.cat([value.flatten() for value in run.supernet().state_dict().values()])
     assert not torch.equal(found["none"], found["balanced"])
+
+
+def test_steps_with_weights_can_be_captured_resumed_and_batched(data, tmp_path):
+    task = pa.data.load(data, test=0.8, class_weights="balanced")
+    method = pa.methods.VariationalDepth(epochs=3, batch_size=40, stopping={"split": "never"})
+    check_method(method, SPACE, task, tmp_path, ranks=False)
