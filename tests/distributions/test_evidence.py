@@ -76,12 +76,30 @@ def test_the_standard_error_is_the_bootstraps():
 def test_rules_of_parsimony_are_selection_rules():
     held_out = draws()
     held_out[0] -= 2
-    q = belief(0.1, 0.1, 0.1, 0.7)
-    assert selection.select(q, "sufficient", held_out) == (1,)
+    q, known = belief(0.1, 0.1, 0.1, 0.7), Evidence(torch.zeros(4), held_out)
+    assert selection.select(q, "sufficient", known) == (1,)
     mixtures = pruned_mixtures(q, held_out)
-    assert selection.select(q, "sufficient-mixture", held_out) == (sufficient(mixtures),)
+    assert selection.select(q, "sufficient-mixture", known) == (sufficient(mixtures),)
     assert selection.rule_for("sufficient", True, {"train": 10, "select": 5}) == "sufficient"
     with pytest.raises(PolyarchError, match="set select"):
         selection.rule_for("sufficient", True, {"train": 10})
     with pytest.raises(PolyarchError, match="argmax"):
         selection.rule_for("sufficient", False, {"train": 10, "select": 5})
+
+
+def test_examples_count_as_if_they_were_there_so_often():
+    held_out, times = draws(20), torch.arange(20) % 3 + 1
+    counted = Evidence(torch.zeros(4), held_out, times)
+    repeated = Evidence(torch.zeros(4), held_out.repeat_interleave(times, -1))
+    torch.testing.assert_close(counted.by_split()["select"], repeated.by_split()["select"])
+    # A mixture is one of densities, whose logarithm is then counted.
+    q = belief(0.1, 0.2, 0.3, 0.4)
+    mixed = [pruned_mixtures(q, own.held_out) for own in (counted, repeated)]
+    torch.testing.assert_close((mixed[0] * times).sum(-1), mixed[1].sum(-1))
+    # What the first option loses on few examples, it makes up for on those that count more.
+    steady = torch.zeros(4, 20, dtype=torch.float64)
+    steady[0, :10], steady[0, 10:] = -1.0, 0.2
+    favoured = torch.tensor([0.1] * 10 + [1.9] * 10, dtype=torch.float64)
+    for rule in ("sufficient", "sufficient-mixture"):
+        assert selection.select(q, rule, Evidence(torch.zeros(4), steady)) != (0,)
+        assert selection.select(q, rule, Evidence(torch.zeros(4), steady, favoured)) == (0,)

@@ -5,11 +5,12 @@ import shlex
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from nested_space import WIDTHS, Widths
 from rewriting import rewritten
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import confusion_matrix, roc_auc_score
 
 import polyarch as pa
 from polyarch.data.task import Split
@@ -19,7 +20,7 @@ from polyarch.report import commands, formatting, write_report, write_summary_re
 from polyarch.runs.run import Run
 from polyarch.testing.toy import EnumeratedElbo, Lines, toy_task
 
-DEPTH_SEARCH = ["table", "belief", "belief_over_time", "curves", "calibration", "uncertainty"]
+DEPTH_SEARCH = ["table", "belief", "belief_over_time", "curves", "classes", "calibration", "uncertainty"]
 
 
 def sections(text):
@@ -55,6 +56,37 @@ def test_images(digits, page):
     assert f"{accuracy:.1f}\u202f%" in text
     assert "test log-likelihood, nats per example" in text
     assert "KL(belief || prior), nats</text>" in text
+
+
+def test_classes_are_those_of_the_run(digits, page):
+    [section] = re.findall(r'<section id="classes">(.*?)</section>', read(page("digits")), flags=re.S)
+    network, mixture = (digits.run.result["per_class"][name] for name in ("test", "test_ensemble"))
+    for own, mixed in zip(network, mixture, strict=True):
+        shares = [own["precision"], own["recall"], own["f1"], mixed["f1"]]
+        cells = ["–" if share is None else formatting.percent(share) for share in shares]
+        row = "".join(f"<td>{text}</td>" for text in (own["class"], own["examples"], *cells))
+        assert f"<tr>{row}</tr>" in section
+    guess = digits.run.model()(digits.task.test.x).argmax(-1)
+    counts = confusion_matrix(digits.task.test.y, guess)
+    np.fill_diagonal(counts, 0)
+    true, taken = np.unravel_index(counts.argmax(), counts.shape)
+    examples = int((digits.task.test.y == true).sum())
+    assert f"Confused most: {true} taken for {taken} ({counts.max()} of {examples});" in section
+
+
+def test_of_many_classes_the_worst_are_shown(tmp_path):
+    random = np.random.default_rng(0)
+    y = np.repeat(np.arange(24), 20)
+    x = np.stack([np.sin(y), np.cos(y), y / 12], 1) + 0.2 * random.normal(size=(480, 3))
+    task = pa.data.load((x.astype(np.float32), y), select=0.1, test=0.3)
+    method = pa.methods.FixedDepth(depth=1, epochs=8, batch_size=32)
+    run = pa.search(pa.spaces.ResidualDepth(max_depth=2, width=8), task, method, out=tmp_path / "run")
+    [section] = re.findall(r'<section id="classes">(.*?)</section>', read(write_report(run, task)), flags=re.S)
+    assert "Of 24 classes, the 12 of lowest F1." in section
+    assert section.count("<tr><td>") == 12
+    least = sorted(row["f1"] for row in run.result["per_class"]["test"] if row["f1"] is not None)[:12]
+    assert re.findall(r"<td>([^<]*)</td></tr>", section) == [formatting.percent(share) for share in least]
+    assert len(set(least)) > 6
 
 
 def test_settings_of_parts_have_dotted_names(page):
@@ -162,7 +194,7 @@ def test_a_plane(spirals, page):
 
 def test_a_fixed_depth_leaves_out_what_says_nothing(page):
     text = read(page("spirals_fixed"))
-    assert sections(text) == ["table", "curves", "calibration", "maps", "made"]
+    assert sections(text) == ["table", "curves", "classes", "calibration", "maps", "made"]
     assert "A network of fixed depth 2." in text
     assert "mixture" not in text.lower()
 
@@ -186,7 +218,7 @@ def test_one_architecture_speaks_for_itself_or_by_its_draws_of_dropout(images, t
 def test_repeats(repeats, page):
     text = read(page("repeats"))
     assert (repeats.folder / "report.html").exists()
-    assert sections(text)[:7] == ["table", "seeds", *DEPTH_SEARCH[1:]]
+    assert sections(text)[:8] == ["table", "seeds", *DEPTH_SEARCH[1:]]
     assert "Over 3 seeds" in text
     assert "±" in text
     for seed in range(3):
@@ -198,7 +230,7 @@ def test_repeats_of_a_fixed_depth_and_as_one_baseline(tmp_path, spirals):
     space, method = pa.spaces.ResidualDepth(max_depth=2, width=8), pa.methods.FixedDepth(epochs=2)
     runs = pa.search(space, spirals.task, method, out=tmp_path / "run", repeats=2, compute=pa.Compute("cpu"))
     text = read(write_summary_report(tmp_path, runs, spirals.task))
-    assert sections(text) == ["table", "seeds", "curves", "calibration", "maps", "made"]
+    assert sections(text) == ["table", "seeds", "curves", "classes", "calibration", "maps", "made"]
     text = read(write_report(spirals.run, spirals.task, baselines=runs))
     assert text.count('<tr class="baseline') == 1
     assert "Fixed depth 2<small>2 seeds</small>" in text
@@ -207,7 +239,7 @@ def test_repeats_of_a_fixed_depth_and_as_one_baseline(tmp_path, spirals):
 def test_no_data_to_evaluate_on(page):
     text = read(page("unsplit"))
     assert "table" not in sections(text)
-    assert not {"calibration", "uncertainty"} & set(sections(text))
+    assert not {"classes", "calibration", "uncertainty"} & set(sections(text))
     assert "no validation or test examples" in text
     assert "training accuracy" in text
 
@@ -215,7 +247,7 @@ def test_no_data_to_evaluate_on(page):
 def test_numbers_to_predict(page, regression):
     text = read(page("regression"))
     assert "RMSE" in text
-    assert not {"calibration", "uncertainty"} & set(sections(text))
+    assert not {"classes", "calibration", "uncertainty"} & set(sections(text))
     assert "intervals" in sections(text)
     found = regression.run.result["metrics"]["test_ensemble"]
     assert f"{formatting.percent(found['coverage_90'])}, {formatting.number(found['width_90'])}" in text

@@ -31,6 +31,15 @@ def test_accuracy_decides_then_log_likelihood_then_the_first():
     assert best_seed(found, [9.0, 1.0, 1.0, 9.0]) == 5
 
 
+def test_where_classes_count_alike_so_they_do_here():
+    found = [
+        result(0, accuracy=0.9, balanced_accuracy=0.5, log_likelihood=-1.0),
+        result(1, accuracy=0.8, balanced_accuracy=0.7, log_likelihood=-2.0),
+    ]
+    assert best_seed(found, [1.0, 1.0]) == 0
+    assert best_seed(found, [1.0, 1.0], "balanced_accuracy") == 1
+
+
 def test_of_regression_log_likelihood_alone():
     found = [result(0, rmse=0.1, log_likelihood=-3.0), result(1, rmse=0.4, log_likelihood=-2.0)]
     assert best_seed(found, [9.0, 1.0]) == 1

@@ -52,7 +52,7 @@ def test_each_is_trained_as_if_alone(images):
                     assert values[k] == pytest.approx(own[room][name][0], rel=1e-3, abs=1e-4), (room, name)
         network = together.problem.supernet.extract(cell, k).train()
         same = alone.problem.supernet.extract(cell, 0).train()
-        x = images.standardise(images.select.x)
+        x = images.preprocess(images.select.x)
         assert torch.allclose(network(x), same(x), atol=1e-3)
         assert together.method.distribution(CELLS, together.state.belief).mode()[k].tolist() == list(cell.choices)
 

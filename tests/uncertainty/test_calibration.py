@@ -76,7 +76,8 @@ def test_known_answers():
     probs = torch.tensor([[0.95, 0.05], [0.75, 0.25], [0.45, 0.55], [0.15, 0.85]], dtype=torch.float64)
     target = torch.tensor([0, 1, 1, 1])
     got = summary(probs.log(), target)
-    assert list(got) == ["accuracy", "log_likelihood", "brier", "ece", "ece_all_classes"]
+    by_class = ["balanced_accuracy", "f1", "auc"]
+    assert list(got) == ["accuracy", *by_class, "log_likelihood", "brier", "ece", "ece_all_classes"]
     assert got["accuracy"] == 0.75
     assert got["log_likelihood"] == pytest.approx(math.log(0.95 * 0.25 * 0.55 * 0.85) / 4)
     assert got["brier"] == pytest.approx(2 * (0.05**2 + 0.75**2 + 0.45**2 + 0.15**2) / 4)
@@ -150,7 +151,8 @@ def test_extreme_log_probs_stay_finite(dtype):
 def test_probability_zero_of_the_true_class():
     got = summary(torch.tensor([[0.0, -torch.inf]]), torch.tensor([1]))
     assert got.pop("log_likelihood") == -math.inf
-    assert got == {"accuracy": 0, "brier": 2, "ece": 1, "ece_all_classes": pytest.approx((0.1 + 1) / 2)}
+    wrong = {"accuracy": 0, "balanced_accuracy": 0, "f1": 0}
+    assert got == wrong | {"brier": 2, "ece": 1, "ece_all_classes": pytest.approx((0.1 + 1) / 2)}
 
 
 def test_likelihood_is_a_logarithm_and_that_of_the_task():
@@ -205,6 +207,27 @@ def test_regression_known_answer():
     for name, z in (("50", 0.674490), ("80", 1.281552), ("90", 1.644854), ("95", 1.959964)):
         assert got[f"width_{name}"] == pytest.approx(2 * z * 2.0, abs=1e-5)
         assert got[f"coverage_{name}"] == (0.75 if z > 1 else 0.5)  # residuals are 0, 1, 0 and 4 deviations
+
+
+def test_regression_errors_are_those_of_scikit_learn():
+    generator = torch.Generator().manual_seed(0)
+    target = 1e4 + 30 * torch.randn(200, generator=generator, dtype=torch.float64)
+    outputs = (target + 20 * torch.randn(200, generator=generator, dtype=torch.float64)).view(1, -1, 1)
+    got = regression_summary(Gaussians.of(outputs, torch.ones(1), Gaussian()), target)
+    mean = outputs.flatten()
+    assert got["r2"] == pytest.approx(sklearn.metrics.r2_score(target, mean), abs=1e-12)
+    assert 0 < got["r2"] < 1
+    assert got["mae"] == pytest.approx(sklearn.metrics.mean_absolute_error(target, mean), abs=1e-12)
+    assert got["rmse"] == pytest.approx(math.sqrt(sklearn.metrics.mean_squared_error(target, mean)))
+    guess = Gaussians.of(torch.full((1, 200, 1), target.mean().item()), torch.ones(1), Gaussian())
+    assert regression_summary(guess, target)["r2"] == pytest.approx(0, abs=1e-6)  # the mean explains nothing
+
+
+def test_nothing_is_explained_where_all_targets_are_equal():
+    said = Gaussians.of(torch.zeros(1, 3, 1), torch.ones(1), Gaussian())
+    got = regression_summary(said, torch.full((3,), 0.1))
+    assert "r2" not in got
+    json.dumps(got, allow_nan=False)
 
 
 @pytest.mark.parametrize("target", [(3, 1), (2,), (0,)])

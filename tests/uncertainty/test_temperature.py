@@ -76,3 +76,19 @@ def test_what_does_not_fit_is_refused():
     for bad in ((log_probs[:4], target), (log_probs[0], target), (log_probs[:0], target[:0])):
         with pytest.raises(PolyarchError, match=r"must be \[n, classes\]"):
             fit_temperature(*bad)
+
+
+def test_counts_are_repetitions():
+    log_probs, target = answers(200, 3.0, 0)
+    times = torch.arange(200) % 3 + 1
+    often = fit_temperature(log_probs.repeat_interleave(times, 0), target.repeat_interleave(times))
+    assert fit_temperature(log_probs, target, times) == pytest.approx(often)
+    assert fit_temperature(log_probs, target, torch.full((200,), 5.0)) == fit_temperature(log_probs, target)
+    assert often != pytest.approx(fit_temperature(log_probs, target), rel=1e-4)
+
+
+def test_unequal_counts_notice_no_more_than_they_should():
+    """Well calibrated predictions, of which a tenth counts a hundred times as much as the others."""
+    counts = torch.where(torch.arange(300) % 10 == 0, 100.0, 1.0)
+    found = [fit_temperature(*answers(300, 1.0, seed), counts) for seed in range(200)]
+    assert sum(temperature != 1 for temperature in found) <= 30  # 10 at the level of 5 %, were there many examples

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyarch.cli.metrics import print_metrics
+from polyarch.cli.metrics import print_metrics, print_table
 from polyarch.cli.options import AllowChanged, Json, RunFolder
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from polyarch.data.task import Split
     from polyarch.runs.run import Run
+    from polyarch.uncertainty.classes import Confusion
     from polyarch.uncertainty.predictive import Predictive
 
 ATTACKS = ("pgd",)
@@ -56,6 +57,9 @@ def evaluate(
     seed: Annotated[
         int | None, typer.Option("--seed", help="Of drawn members and of where an attack starts; else the run's.")
     ] = None,
+    classes: Annotated[
+        bool, typer.Option("--classes", help="Also: precision, recall and F1 of every class, and what is confused.")
+    ] = False,
     figure: Annotated[
         Path | None,
         typer.Option(
@@ -82,23 +86,31 @@ def evaluate(
     split = opened.task().test if data is None else opened.other_data(data)
     if split is None:
         raise PolyarchError("this run has no test data; name some with --data")
-    classifies = _classifies(opened, {"--ood": ood, "--attack": attack, "--figure": figure})
+    for_classes = {"--ood": ood, "--attack": attack, "--classes": classes or None, "--figure": figure}
+    classifies = _classifies(opened, for_classes)
     outside = None if ood is None else opened.other_inputs(ood)
     attacker = None if attack is None else _attacker(opened, split, strength, opened.seed if seed is None else seed)
     ensemble = opened.ensemble(architecture, members=members, seed=seed)
     found: dict[str, Any] = {"run": str(run), "architecture": str(architecture), "members": len(ensemble.weights)}
     networks = Networks.of(opened, architecture, ensemble)
-    alone = {}
-    if opened.trained is not None and architecture == opened.architecture:
-        alone["trained"] = Networks.of(opened.trained, opened.trained.architecture).evaluate(split)["selected"]
+    trained = opened.trained if architecture == opened.architecture else None
+    alone = None if trained is None else Networks.of(trained, trained.architecture)
     if not classifies:
-        _say(found | {"metrics": alone | networks.evaluate(split)}, len(split), opened.shares_weights, as_json)
+        first = {} if alone is None else {"trained": alone.evaluate(split)["selected"]}
+        _say(found | {"metrics": first | networks.evaluate(split)}, len(split), opened.shares_weights, as_json)
         return
     answers, others = networks.ask(split.x), {}
     is_own = architecture == opened.architecture and members is None and seed in (None, opened.seed)
     if is_own:  # to other mixtures the run's temperature was not fitted
         found["temperature"] = opened.temperature
-    found["metrics"] = alone | answers.metrics(split.y, found.get("temperature"))
+    found["metrics"] = answers.metrics(split.y, found.get("temperature"))
+    confusions = answers.confusions(split.y)
+    if alone is not None:
+        own = alone.ask(split.x)
+        found["metrics"] = {"trained": own.metrics(split.y)["selected"]} | found["metrics"]
+        confusions = {"trained": own.confusions(split.y)["selected"]} | confusions
+    names = opened.config.data["classes"]
+    found["per_class"] = {name: confusion.by_class(names) for name, confusion in confusions.items()}
     if ood is not None and outside is not None:
         others[Path(ood).name or ood] = said = predictive(ensemble, outside, opened.device)
         found["ood"] = {"data": ood, "examples": len(outside), **detection(answers.mixture, said)}
@@ -109,6 +121,10 @@ def evaluate(
         several = int((ensemble.weights > 0).sum()) > 1
         _draw(figure, answers.selected, answers.mixture if several else None, split, others)
     _say(found, len(split), opened.shares_weights, as_json)
+    if classes and not as_json:
+        shown = ["trained" if alone else "selected", *(["ensemble"] if found["members"] > 1 else [])]
+        for name in shown:
+            _print_classes(_row(name, found, opened.shares_weights), found["per_class"][name], confusions[name], names)
 
 
 def _share(option: str, text: str) -> float:
@@ -215,6 +231,20 @@ def _row(name: str, found: Mapping[str, Any], shares_weights: bool) -> str:
     return f"{name}, shared weights" if shares_weights else name
 
 
+def _print_classes(title: str, rows: Sequence[Mapping[str, Any]], confusion: Confusion, names: Sequence[str]) -> None:
+    """Figures of every class, and which were confused most."""
+    columns = {"precision": "precision", "recall": "recall", "f1": "F1"}
+    lines = []
+    for row in rows:
+        label = row["class"] if len(row["class"]) <= WIDE else f"{row['class'][: WIDE - 1]}…"
+        figures = ["–" if row[name] is None else f"{row[name]:.4f}" for name in columns]
+        lines.append((label, [str(row["examples"]), *figures]))
+    print()
+    print_table(title, ["examples", *columns.values()], lines)
+    for sentence in confusion.in_words(names):
+        print(f"confused: {sentence}")
+
+
 def _print_intervals(metrics: Mapping[str, Mapping[str, float]]) -> None:
     from polyarch.uncertainty.calibration import COVERAGES
 
@@ -231,13 +261,4 @@ def _table_of_detection(title: str, told: Mapping[str, Any]) -> None:
 
 
 def _table(title: str, columns: list[str], rows: Mapping[str, list[float]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column(title, no_wrap=True)
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
-    for label, values in rows.items():
-        table.add_row(label, *(f"{value:.4f}" for value in values))
-    Console(highlight=False, markup=False).print(table)
+    print_table(title, columns, [(label, [f"{value:.4f}" for value in values]) for label, values in rows.items()])

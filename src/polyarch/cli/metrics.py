@@ -3,34 +3,56 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 HEADERS = {
     "accuracy": "accuracy",
     "rmse": "RMSE",
+    "r2": "R²",
     "log_likelihood": "log-lik.",
+    "ece": "ECE",
+    "auc": "AUC",
+    "f1": "F1",
+    "mae": "MAE",
     "crps": "CRPS",
     "coverage_90": "in 90%",
     "brier": "Brier",
-    "ece": "ECE",
 }
+"""In order of importance: a table has the first of them that it has room for, and --json has all."""
 
+FITS = 80
+"""Characters of a line that a table of metrics keeps to."""
 WIDE = 200
 """Characters of a line where nobody looks at a screen: enough for all that is told."""
+GAP = 2
 
 
 def print_metrics(title: str, rows: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
     """One line per row: its metrics, or their mean and standard deviation where there are several (repeats)."""
+    columns: list[tuple[str, list[str]]] = []
+    room = FITS - max(map(len, (title, *rows)))
+    for name, header in HEADERS.items():
+        if all(name in metrics for found in rows.values() for metrics in found):
+            cells = [mean_and_spread([metrics[name] for metrics in found]) for found in rows.values()]
+            room -= GAP + max(map(len, (header, *cells)))
+            if room < 0 and columns:
+                break
+            columns.append((header, cells))
+    lines = [(label, [cells[k] for _, cells in columns]) for k, label in enumerate(rows)]
+    print_table(title, [header for header, _ in columns], lines)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]) -> None:
+    """A column of labels under a title, and others to its right."""
     from rich.console import Console
     from rich.table import Table
 
-    shown = [name for name in HEADERS if all(name in metrics for found in rows.values() for metrics in found)]
     table = Table(box=None, pad_edge=False)
     table.add_column(title, no_wrap=True)
-    for name in shown:
-        table.add_column(HEADERS[name], justify="right")
-    for label, found in rows.items():
-        table.add_row(label, *(mean_and_spread([metrics[name] for metrics in found]) for name in shown))
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    for label, cells in rows:
+        table.add_row(label, *cells)
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = WIDE

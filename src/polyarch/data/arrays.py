@@ -11,6 +11,7 @@ from polyarch.data.checks import Array
 from polyarch.data.frames import Frame, frame_of_array, has_gaps
 from polyarch.data.splitting import RawData
 from polyarch.data.targets import KindSetting, NoiseSetting
+from polyarch.data.task import ClassWeights
 from polyarch.data.vocabulary import Reading, of_use
 
 logger = logging.getLogger("polyarch")
@@ -30,6 +31,10 @@ class OfArrays(Protocol):
     @property
     def standardise(self) -> bool:
         """Whether inputs and numbers to predict are brought to mean 0 and deviation 1."""
+
+    @property
+    def class_weights(self) -> ClassWeights:
+        """How much classes count in learning."""
 
 
 def from_arrays(
@@ -59,5 +64,6 @@ def from_arrays(
         kind=settings.kind,
         noise=settings.noise,
         standardise=settings.standardise,
+        class_weights=settings.class_weights,
         reading=Reading(holds) if holds is not None else None,
     )

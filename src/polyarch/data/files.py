@@ -20,6 +20,7 @@ from polyarch.data.kinds import check_columns, say_left_over
 from polyarch.data.source import Unsplit
 from polyarch.data.splitting import RawData
 from polyarch.data.targets import KindSetting, NoiseSetting
+from polyarch.data.task import ClassWeights
 from polyarch.data.vocabulary import Reading, of_use
 from polyarch.errors import PolyarchError, unknown
 from polyarch.settings import Count
@@ -37,6 +38,8 @@ class FileSource(Unsplit):
     standardise: bool = field(default=True, kw_only=True)
     """Bring inputs and numbers to predict to mean 0 and deviation 1, as training examples have them; else networks see
     them as they are."""
+    class_weights: ClassWeights = field(default="none", kw_only=True)
+    """How much classes count in learning: every example alike (`none`), or every class alike (`balanced`)."""
 
     @property
     @override
@@ -121,6 +124,7 @@ class TableFile(FileSource):
             kind=self.kind,
             noise=self.noise,
             standardise=self.standardise,
+            class_weights=self.class_weights,
             reading=Reading(holds, self.label, self.between, self.missing),
         )
 
@@ -219,6 +223,7 @@ class ImageFolder(FileSource):
             where=str(root),
             classes=tuple(classes),
             standardise=self.standardise,
+            class_weights=self.class_weights,
         )
 
 

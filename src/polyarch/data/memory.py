@@ -17,6 +17,7 @@ from polyarch.data.frames import Frame, frame_of, is_frame
 from polyarch.data.source import Unsplit
 from polyarch.data.splitting import RawData
 from polyarch.data.targets import KindSetting, NoiseSetting
+from polyarch.data.task import ClassWeights
 from polyarch.errors import PolyarchError
 
 
@@ -32,6 +33,8 @@ class Memory(Unsplit):
     standardise: bool = field(default=True, kw_only=True)
     """Bring inputs and numbers to predict to mean 0 and deviation 1, as training examples have them; else networks see
     them as they are."""
+    class_weights: ClassWeights = field(default="none", kw_only=True)
+    """How much classes count in learning: every example alike (`none`), or every class alike (`balanced`)."""
 
     @property
     @override

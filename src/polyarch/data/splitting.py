@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from polyarch.data.checks import (
     Array,
@@ -32,7 +33,7 @@ from polyarch.data.targets import (
     is_text,
     kind_of,
 )
-from polyarch.data.task import Classification, Gaussian, Likelihood, Noise, Split, Task
+from polyarch.data.task import Classification, ClassWeights, Gaussian, Likelihood, Noise, Split, Task
 from polyarch.data.vocabulary import Columns, Reading
 from polyarch.errors import PolyarchError
 
@@ -58,6 +59,8 @@ class RawData:
     kind: KindSetting = "classification"
     noise: NoiseSetting = "fixed"
     """Where the standard deviation of numbers to predict comes from."""
+    class_weights: ClassWeights = "none"
+    """How much classes count in learning."""
     classes: tuple[str, ...] = ()
     """Names of all classes in the order of their labels, where the data has them."""
     standardise: bool = True
@@ -114,6 +117,10 @@ def make_task(
         parts |= {"train": training[kept], "unlabelled": training[~kept]}
         hidden = np.full_like(y, HIDDEN)
         splits |= {"train": _split(x, y, parts["train"]), "unlabelled": _split(x, hidden, parts["unlabelled"])}
+    if raw.class_weights == "balanced":
+        if not isinstance(likelihood, Classification):
+            raise PolyarchError(f"{where}: class_weights=balanced is for classes, and these are numbers; leave it out")
+        likelihood = replace(likelihood, weights=balanced_weights(splits["train"].y, likelihood.classes))
     check_disjoint(parts.values(), len(y))
     splits = {role: splits[role] for role in ROLES if role in splits}
     return Task(
@@ -200,6 +207,16 @@ def _likelihood(
         )
     everything = y if y_test is None else np.concatenate([y, y_test])
     return Classification(check_classes(y[training], everything, classes, raw.where))
+
+
+def balanced_weights(y: Tensor, classes: int) -> tuple[float, ...]:
+    """Weights with which every class counts alike, 1 in the mean over examples: n / (classes * examples of the class).
+
+    Args:
+        y: [n], labels of training examples, some of every class.
+        classes: how many there are.
+    """
+    return tuple(len(y) / (classes * count) for count in y.bincount(minlength=classes).tolist())
 
 
 def _split(x: Array, y: Array, part: Indices) -> Split:

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -61,6 +61,9 @@ class Likelihood(ABC):
     def log_likelihood(self, output: Tensor, target: Tensor) -> Tensor:
         """The log-probability of a target given an output, one number per example and never averaged.
 
+        It is what is learnt from: where classes have weights, multiplied by that of the target's class. What judges
+        predictions, or needs a density, asks `unweighted`.
+
         Args:
             output: [..., batch, outputs].
             target: broadcastable to [..., batch].
@@ -86,6 +89,19 @@ class Likelihood(ABC):
         """The everyday metric per example [..., batch]: 1 where a class is right, or the squared error."""
 
     @property
+    def unweighted(self) -> Likelihood:
+        """The same, in which every example counts alike."""
+        return self
+
+    def counted(self, fit: Tensor, target: Tensor) -> Tensor:
+        """Log-likelihoods [..., batch] of `unweighted` as learning counts them."""
+        return fit
+
+    def on(self, device: torch.device) -> Likelihood:
+        """The same with its tensors on a device, so that a captured step needs no copy from the host."""
+        return self
+
+    @property
     def fits(self) -> bool:
         """Whether something of it is fitted on validation data, which a search then needs."""
         return False
@@ -102,6 +118,9 @@ class Classification(Likelihood):
     metric: ClassVar[str] = "accuracy"
 
     classes: int
+    weights: tuple[float, ...] | Tensor = ()
+    """How much an example of each class counts where weights and belief are learnt; empty: all alike. While a search
+    runs it is a tensor [classes] on its device."""
 
     @property
     def outputs(self) -> int:  # type: ignore[override]
@@ -113,7 +132,23 @@ class Classification(Likelihood):
         target = target.expand(output.shape[:-1])
         # Not log_softmax and a gather: that would normalise every class to read off one, and copy strided
         # outputs.
-        return output.gather(-1, target.unsqueeze(-1)).squeeze(-1) - output.logsumexp(-1)
+        fit = output.gather(-1, target.unsqueeze(-1)).squeeze(-1) - output.logsumexp(-1)
+        return self.counted(fit, target)
+
+    @property
+    @override
+    def unweighted(self) -> Classification:
+        return replace(self, weights=()) if len(self.weights) else self
+
+    @override
+    def counted(self, fit: Tensor, target: Tensor) -> Tensor:
+        if not len(self.weights):
+            return fit
+        return fit * torch.as_tensor(self.weights, dtype=fit.dtype, device=fit.device)[target]
+
+    @override
+    def on(self, device: torch.device) -> Classification:
+        return replace(self, weights=torch.tensor(self.weights, device=device)) if len(self.weights) else self
 
     @override
     def mixture(self, outputs: Tensor, weights: Tensor) -> Tensor:
@@ -127,9 +162,12 @@ class Classification(Likelihood):
 
     @override
     def settings(self) -> dict[str, Any]:
-        return {"kind": "classification", "classes": self.classes}
+        weights = {"weights": [float(weight) for weight in self.weights]} if len(self.weights) else {}
+        return {"kind": "classification", "classes": self.classes, **weights}
 
 
+ClassWeights = Literal["none", "balanced"]
+"""How much classes count in learning: every example alike, or every class alike, however many examples it has."""
 Noise = Literal["fixed", "task", "input"]
 """Where the standard deviation of numbers to predict comes from: it is 1, one for the whole task, or one per input."""
 
@@ -223,6 +261,8 @@ def likelihood_from(settings: dict[str, Any]) -> Likelihood:
         "gaussian": Gaussian,
     }
     values = dict(settings)
+    if "weights" in values:
+        values["weights"] = tuple(values["weights"])
     return kinds[values.pop("kind")](**values)
 
 

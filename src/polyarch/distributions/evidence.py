@@ -7,7 +7,7 @@ twice. Held-out data has no part in the weights, but there is less of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import torch
@@ -27,14 +27,16 @@ class Evidence:
     """Of one run."""
 
     train: Tensor
-    """log p(Y | X, d) of all training data, [options]."""
+    """log p(Y | X, d) of all training data, [options], as learning counts examples."""
     held_out: Tensor
     """log p(y_n | x_n, d) of every validation example, [options, n]; there may be none."""
+    counts: Tensor = field(default_factory=lambda: torch.ones(1))
+    """How much each of them counts in learning, [n]: 1, or the weight of its class."""
 
     def by_split(self) -> dict[str, Tensor]:
-        """Log p(Y | X, d) of whole splits, [options]."""
-        found = {"train": self.train}
-        return found | ({"select": self.held_out.sum(-1, dtype=torch.float64)} if self.held_out.shape[-1] else {})
+        """Log p(Y | X, d) of whole splits, [options], as learning counts examples."""
+        held_out = (self.held_out * self.counts).sum(-1, dtype=torch.float64)
+        return {"train": self.train} | ({"select": held_out} if self.held_out.shape[-1] else {})
 
 
 def posterior(log_likelihoods: Tensor, prior: Distribution) -> Categorical:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
-from torch import Tensor
 
 from polyarch.distributions.base import Distribution
-from polyarch.distributions.evidence import pruned_mixtures, sufficient
+from polyarch.distributions.evidence import Evidence, pruned_mixtures, sufficient
 from polyarch.errors import PolyarchError, unknown
 
 SMALL_DATA = 1000
@@ -39,13 +38,13 @@ RULES: dict[str, tuple[Callable[[Distribution], tuple[int, ...]], str]] = {
     "95%": (ninety_five, "the first option within 95 % of the largest probability; for one ordered decision"),
     "expectation": (expectation, "the expected option, rounded; for one ordered decision"),
 }
-HELD_OUT_RULES: dict[str, tuple[Callable[[Distribution, Tensor], tuple[int, ...]], str]] = {
+HELD_OUT_RULES: dict[str, tuple[Callable[[Distribution, Evidence], tuple[int, ...]], str]] = {
     "sufficient": (
-        lambda _, held_out: (sufficient(held_out),),
+        lambda _, known: (sufficient(known.held_out * known.counts),),
         "the smallest option whose network is at most one standard error worse than the best on validation data",
     ),
     "sufficient-mixture": (
-        lambda belief, held_out: (sufficient(pruned_mixtures(belief, held_out)),),
+        lambda belief, known: (sufficient(pruned_mixtures(belief, known.held_out) * known.counts),),
         "the same of the mixture pruned there",
     ),
 }
@@ -65,18 +64,18 @@ def rule_for(name: str, ordered: bool, examples: Mapping[str, int]) -> str:
     return name
 
 
-def select(belief: Distribution, rule: str, held_out: Tensor | None = None) -> tuple[int, ...]:
+def select(belief: Distribution, rule: str, evidence: Evidence | None = None) -> tuple[int, ...]:
     """The choices that a rule takes from the belief of one run.
 
     Args:
         belief: of the run.
         rule: as `rule_for` spells it.
-        held_out: of one ordered decision, log-likelihoods of validation examples by every option, [options, n].
+        evidence: of one ordered decision, what data says of every option.
     """
     if rule in RULES:
         return RULES[rule][0](belief)
-    assert held_out is not None, "`rule_for` asks for validation data"
-    return HELD_OUT_RULES[rule][0](belief, held_out)
+    assert evidence is not None, "`rule_for` asks for validation data"
+    return HELD_OUT_RULES[rule][0](belief, evidence)
 
 
 def _ordered(belief: Distribution) -> torch.Tensor:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -182,7 +182,7 @@ class VariationalDepth(Method):
 
 
 def depth_log_likelihood(problem: Problem, x: Tensor, y: Tensor) -> Tensor:
-    """Log p(y_n | x_n, d) for every depth and example: [repeats, depths, batch]."""
+    """Log p(y_n | x_n, d) for every depth and example, as learning counts it: [repeats, depths, batch]."""
     return problem.likelihood.log_likelihood(problem.supernet(x, All()), y.unsqueeze(1))
 
 
@@ -235,10 +235,14 @@ def total_log_likelihood(problem: Problem, split: str) -> Tensor:
 def evidence(problem: Problem) -> list[Evidence]:
     """What training and validation data say of every depth, of each repeat."""
     train = total_log_likelihood(problem, "train").cpu()
-    select = problem.passes("select") if "select" in problem.data else ()
-    fits = [depth_log_likelihood(problem, batch.x, batch.y).cpu() for batch in select]
-    held_out = torch.cat(fits, -1) if fits else train.new_zeros(*train.shape, 0)
-    return [Evidence(*own) for own in zip(train, held_out, strict=True)]
+    select = list(problem.passes("select")) if "select" in problem.data else []
+    if not select:
+        return [Evidence(own, train.new_zeros(len(own), 0)) for own in train]
+    plain = replace(problem, likelihood=problem.likelihood.unweighted)
+    held_out = torch.cat([depth_log_likelihood(plain, batch.x, batch.y).cpu() for batch in select], -1)
+    target = torch.cat([batch.y[0] for batch in select])
+    counts = problem.likelihood.counted(torch.ones(len(target), device=target.device), target).cpu()
+    return [Evidence(*own, counts) for own in zip(train, held_out, strict=True)]
 
 
 @torch.no_grad()
@@ -249,13 +253,14 @@ def evaluate_depths(
     problem.supernet.eval()
     [alpha] = belief.probs().values()
     count = len(problem.data[split])
-    depths = torch.zeros_like(alpha, dtype=torch.float64)
+    counted = torch.zeros_like(alpha, dtype=torch.float64)
+    depths = torch.zeros_like(counted)
     mixture = torch.zeros_like(depths[:, 0])
     measured = torch.zeros_like(mixture)
     for batch in problem.passes(split):
-        for total, found in zip((depths, mixture, measured), _sums(problem, batch, alpha), strict=True):
+        for total, found in zip((counted, depths, mixture, measured), _sums(problem, batch, alpha), strict=True):
             total += found
-    expected = (alpha * depths).sum(-1)
+    expected = (alpha * counted).sum(-1)
     # Per example of those that belief is learnt on, so that early stopping weighs the KL as learning does.
     objective = expected / count - kl / len(problem.data[evidence])
     return {
@@ -268,11 +273,17 @@ def evaluate_depths(
     }
 
 
-def _sums(problem: Problem, batch: Batch, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of a batch: log-likelihoods of every depth and of the mixture, and the mixture's everyday metric."""
-    outputs = problem.supernet(batch.x, All())
-    fit = problem.likelihood.log_likelihood(outputs, batch.y.unsqueeze(1))
+def _sums(problem: Problem, batch: Batch, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of a batch: log-likelihoods of every depth, as learning counts them and plain ones; the mixture's, its metric."""
+    outputs, y = problem.supernet(batch.x, All()), batch.y.unsqueeze(1)
+    fit = problem.likelihood.unweighted.log_likelihood(outputs, y)
+    counted = problem.likelihood.counted(fit, y)
     mixture = (alpha.log().unsqueeze(-1) + fit).logsumexp(1)
     mixed = problem.likelihood.mixture(outputs.transpose(0, 1), alpha.T)
     measured = problem.likelihood.metric_values(mixed, batch.y)
-    return fit.sum(-1, dtype=torch.float64), mixture.sum(-1, dtype=torch.float64), measured.sum(-1)
+    return (
+        counted.sum(-1, dtype=torch.float64),
+        fit.sum(-1, dtype=torch.float64),
+        mixture.sum(-1, dtype=torch.float64),
+        measured.sum(-1),
+    )

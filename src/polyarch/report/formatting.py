@@ -38,6 +38,8 @@ class Metric:
 LOG_LIKELIHOOD = Metric("log_likelihood", "log-likelihood", "mean over examples, in nats", True)
 CLASSIFICATION = (
     Metric("accuracy", "accuracy", "share of right answers", True, percent=True, digits=1),
+    Metric("f1", "F1", "harmonic mean of precision and recall, mean over classes", True),
+    Metric("auc", "AUC", "area under the ROC curve of each class against the rest, mean over classes", True),
     LOG_LIKELIHOOD,
     Metric("brier", "Brier", "squared error of the probabilities, summed over classes", False),
     Metric("ece", "ECE", "calibration error of the predicted class, 15 bins", False),
@@ -45,6 +47,8 @@ CLASSIFICATION = (
 AURC = Metric("aurc", "AURC", "area under risk against coverage", False, digits=4)
 REGRESSION = (
     Metric("rmse", "RMSE", "root of the mean squared error", False),
+    Metric("mae", "MAE", "mean absolute error", False),
+    Metric("r2", "R²", "share of the targets' variance that is explained", True),
     LOG_LIKELIHOOD,
     Metric("crps", "CRPS", "continuous ranked probability score", False),
 )

@@ -9,7 +9,15 @@ from typing import Any
 from polyarch.data.task import Task
 from polyarch.errors import PolyarchError
 from polyarch.files import write_whole
-from polyarch.report import formatting, prediction_sections, search_section, sections, summary, trust_section
+from polyarch.report import (
+    classes_section,
+    formatting,
+    prediction_sections,
+    search_section,
+    sections,
+    summary,
+    trust_section,
+)
 from polyarch.report.report_data import ReportData
 from polyarch.report.templates import render
 from polyarch.runs.run import Run
@@ -25,6 +33,7 @@ SECTIONS = {
     "belief_over_time": ("Belief over time", sections.belief_over_time),
     "search": ("Search", search_section.search_progress),
     "curves": ("Training", sections.curves),
+    "classes": ("Classes", classes_section.classes),
     "calibration": ("Calibration", prediction_sections.calibration),
     "intervals": ("Intervals", prediction_sections.intervals),
     "uncertainty": ("Uncertainty", prediction_sections.uncertainty),

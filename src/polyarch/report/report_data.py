@@ -188,8 +188,10 @@ class ReportData:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """What predictions are evaluated by."""
-        return formatting.CLASSIFICATION if self.classifies else formatting.REGRESSION
+        """What predictions are evaluated by; what the examples leave undefined is not told."""
+        known = formatting.CLASSIFICATION if self.classifies else formatting.REGRESSION
+        found = self.results[0]["metrics"].get(self.split)
+        return tuple(metric for metric in known if found is None or metric.name in found)
 
     @cached_property
     def split(self) -> str | None:

@@ -253,6 +253,8 @@ def made(report: ReportData) -> dict[str, Any]:
     data: dict[str, Any] = {"name": config.data["name"], "input": config.inputs().words}
     data |= {f"{formatting.SPLITS[name]} examples": formatting.whole(n) for name, n in config.data["examples"].items()}
     data |= {"likelihood" if k == "kind" else k: value for k, value in config.data["likelihood"].items()}
+    if "weights" in data:
+        data["weights"] = ", ".join(formatting.number(weight) for weight in data["weights"])
     data |= {"fingerprint": config.data["fingerprint"][:12]}
     data |= source["settings"] if source else {"source": "memory"}
     general = {

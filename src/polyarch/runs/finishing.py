@@ -15,7 +15,18 @@ from polyarch.files import make_folder, write_json, write_whole
 from polyarch.methods.variational_depth import evidence
 from polyarch.runs.config import Config
 from polyarch.runs.results import results
-from polyarch.runs.run import ARCHITECTURE, EVIDENCE, METRICS, RESULT, WEIGHTS, Run, merit, read_history, repeat_folder
+from polyarch.runs.run import (
+    ARCHITECTURE,
+    EVIDENCE,
+    METRICS,
+    RESULT,
+    WEIGHTS,
+    Run,
+    decided_by,
+    merit,
+    read_history,
+    repeat_folder,
+)
 from polyarch.training import checkpoints
 from polyarch.training.evaluation import MOST
 from polyarch.training.loop import Loop, Progress, evaluated_splits
@@ -54,8 +65,10 @@ def finish(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequ
         tensors |= {f"preprocess/{name}": value for name, value in task.preprocess.state_dict().items()}
         if known:
             checkpoints.save(home / EVIDENCE, vars(known[repeat]), {})
-        held_out = known[repeat].held_out if known else None
-        choices = selection.select(one, config.select, held_out) if preferred is None else preferred[repeat].tolist()
+        if preferred is None:
+            choices = selection.select(one, config.select, known[repeat] if known else None)
+        else:
+            choices = tuple(preferred[repeat].tolist())
         architecture = space.architecture(choices)
         checkpoints.save(home / WEIGHTS, tensors, {"best_epoch": loop.progress.best_epoch[repeat]})
         selected = {"architecture": str(architecture), "select": config.select, "stage": loop.progress.stage}
@@ -72,12 +85,12 @@ def finish(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequ
     for home, result in zip(homes, found, strict=True):
         write_json(home / RESULT, result)
     if config.repeats > 1:
-        best = best_seed(found, loop.progress.best)
+        best = best_seed(found, loop.progress.best, decided_by(config))
         write_json(folder / RESULT, {"run": str(folder), "runs": found, "best": best})
     return runs
 
 
-def best_seed(found: Sequence[dict[str, Any]], objectives: Sequence[float]) -> int:
+def best_seed(found: Sequence[dict[str, Any]], objectives: Sequence[float], by: str = "accuracy") -> int:
     """The seed of the best repeat: its selected network is the most accurate on validation data.
 
     Log-likelihood decides between equals, and for regression alone. Without validation data the training objective of
@@ -86,11 +99,12 @@ def best_seed(found: Sequence[dict[str, Any]], objectives: Sequence[float]) -> i
     Args:
         found: every repeat's result.
         objectives: what every repeat reached on the data that its state was kept by.
+        by: the accuracy that decides (`decided_by`).
     """
 
     def reached(repeat: int) -> tuple[float, ...]:
         measured = found[repeat]["metrics"].get("select")
-        return merit(measured) if measured else (objectives[repeat],)
+        return merit(measured, by) if measured else (objectives[repeat],)
 
     seed: int = found[max(range(len(found)), key=reached)]["seed"]
     return seed

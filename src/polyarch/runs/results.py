@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import torch
 from torch import Tensor, nn
@@ -19,11 +19,14 @@ from polyarch.runs.run import NOISE, Run
 from polyarch.spaces.cost import forward_seconds
 from polyarch.training.evaluation import MOST
 from polyarch.uncertainty.calibration import regression_summary, summary
+from polyarch.uncertainty.classes import Confusion
 from polyarch.uncertainty.coverage import risk_coverage_of
 from polyarch.uncertainty.ensemble import BATCH, Ensemble, gaussians, predictive
 from polyarch.uncertainty.gaussians import Gaussians, fitted
 from polyarch.uncertainty.predictive import Predictive
 from polyarch.uncertainty.temperature import fit_temperature
+
+T = TypeVar("T")
 
 
 @final
@@ -53,6 +56,11 @@ class Answers:
         if temperature is not None:
             found["tempered"] = metrics_of(self.mixture.tempered(temperature), target)
         return found
+
+    def confusions(self, target: Tensor) -> dict[str, Confusion]:
+        """Which classes are taken for which, by the network (`selected`) and, where there is one, the `ensemble`."""
+        named = {"selected": self.selected} | {n: said for n, said in self.mixtures.items() if n == "ensemble"}
+        return {name: Confusion.of(said.log_probs, target) for name, said in named.items()}
 
 
 @final
@@ -238,14 +246,20 @@ def results(run: Run, task: Task, tell: Callable[[str], None]) -> dict[str, Any]
         networks = Networks.of(run, run.architecture)
     tell("evaluating them")
     examples = {}
+    per_class: dict[str, list[dict[str, Any]]] = {}
     temperature = None
     for name, split in (("select", task.select), ("test", task.test)):
         if split is not None:
             looked_at = split.some(MOST) if name == "select" else split
             evaluated = networks.evaluate(looked_at, name, temperature)
-            if name == "select" and isinstance(task.likelihood, Classification):
-                temperature = fit_temperature(run.answers[name].mixture.log_probs, looked_at.y)
-            metrics |= {name if key == "selected" else f"{name}_{key}": found for key, found in evaluated.items()}
+            if isinstance(task.likelihood, Classification):
+                confusions = run.answers[name].confusions(looked_at.y)
+                by_class = {key: confusion.by_class(task.classes) for key, confusion in confusions.items()}
+                per_class |= _named(name, by_class)
+                if name == "select":
+                    counts = task.likelihood.counted(torch.ones(len(looked_at)), looked_at.y)
+                    temperature = fit_temperature(run.answers[name].mixture.log_probs, looked_at.y, counts)
+            metrics |= _named(name, evaluated)
             examples[name] = len(looked_at)
     shown = {"selected": run.architecture} | ({"largest": largest(run)} if run.space.nested else {})
     history = run.history()
@@ -262,9 +276,15 @@ def results(run: Run, task: Task, tell: Callable[[str], None]) -> dict[str, Any]
         **({"evidence": _evidence(run)} if run.evidence else {}),
         "temperature": temperature,
         "metrics": metrics,
+        **({"per_class": per_class} if per_class else {}),
         "evaluated": examples,
         **({"noise": read_json(run.folder / NOISE)} if run.config.likelihood().fits else {}),
         "cost": {name: vars(run.space.cost(architecture, task.shape)) for name, architecture in shown.items()},
         "budget": {"forward": history[-1]["forward"], "backward": history[-1]["backward"]},
         **forward_times(run, run.architecture, task.training.x[:512]),
     }
+
+
+def _named(split: str, found: Mapping[str, T]) -> dict[str, T]:
+    """Under the names of a result: those of the selected network are the split's own."""
+    return {split if key == "selected" else f"{split}_{key}": value for key, value in found.items()}

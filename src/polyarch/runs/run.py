@@ -142,8 +142,7 @@ class Run:
     def selected(self, rule: str) -> Architecture:
         """What another rule would have selected."""
         rule = selection.rule_for(rule, self.space.nested, self.config.data["examples"])
-        held_out = self.evidence.held_out if self.evidence else None
-        return self.space.architecture(selection.select(self.distribution, rule, held_out))
+        return self.space.architecture(selection.select(self.distribution, rule, self.evidence))
 
     @cached_property
     def evidence(self) -> Evidence | None:
@@ -158,8 +157,10 @@ class Run:
             return found
         alone = self.trained.result
         found["trained"] = {name: alone[name] for name in ("run", "budget", "kept")}
-        measured = {split: alone["metrics"][split] for split in ("select", "test") if split in alone["metrics"]}
-        found["metrics"] |= {f"{split}_trained": numbers for split, numbers in measured.items()}
+        for kind in ("metrics", "per_class"):
+            measured = {split: alone[kind][split] for split in ("select", "test") if split in alone.get(kind, {})}
+            if measured:
+                found[kind] = found.get(kind, {}) | {f"{split}_trained": own for split, own in measured.items()}
         return found
 
     def history(self) -> list[dict[str, Any]]:
@@ -215,7 +216,7 @@ class Run:
         """
         if of == "network" and self.trained is not None:
             return self.trained.likelihood()
-        own, kept = self.config.likelihood(), self.folder / NOISE
+        own, kept = self.config.likelihood().unweighted, self.folder / NOISE
         if not isinstance(own, Gaussian):
             return own
         if of == "before" or not own.fits or not (self.finished or kept.exists()):
@@ -465,7 +466,8 @@ class Run:
         own = self.config.data["source"]["settings"] if self._source is cls or both_tables else {}
         takes = data.settings_of(cls)
         settings: dict[str, Any] = {name: value for name, value in own.items() if name in takes}
-        settings.pop("labels", None)  # what is judged on has them all
+        for name in ("labels", "class_weights"):  # what is judged on has all labels, and every example counts alike
+            settings.pop(name, None)
         if "kind" in takes:
             settings["kind"] = "classification" if self.classifies else "regression"
             settings["noise"] = self.config.data["likelihood"].get("noise", "fixed")
@@ -516,16 +518,23 @@ def open_best(folder: str | Path, *, allow_changed: bool = False) -> Run:
 
 def best_repeat(folder: str | Path, *, allow_changed: bool = False) -> int:
     """The seed of the best of several repeats: by their networks trained alone where all were, else by the search."""
-    found = {run.seed: run.result["metrics"] for run in open_repeats(folder, allow_changed=allow_changed)}
+    runs = open_repeats(folder, allow_changed=allow_changed)
+    found, by = {run.seed: run.result["metrics"] for run in runs}, decided_by(runs[0].config)
     if not all("select_trained" in metrics for metrics in found.values()):
         best: int = Run(folder).result["best"]
         return best
-    return max(found, key=lambda seed: merit(found[seed]["select_trained"]))
+    return max(found, key=lambda seed: merit(found[seed]["select_trained"], by))
 
 
-def merit(measured: Mapping[str, float]) -> tuple[float, float]:
+def decided_by(config: Config) -> str:
+    """The metric that repeats are compared by: the accuracy by which classes count as they did in learning."""
+    likelihood = config.likelihood()
+    return "accuracy" if likelihood.unweighted == likelihood else "balanced_accuracy"
+
+
+def merit(measured: Mapping[str, float], by: str) -> tuple[float, float]:
     """What repeats are compared by on validation data: accuracy, and between equals, or for numbers, log-likelihood."""
-    return measured.get("accuracy", 0.0), measured["log_likelihood"]
+    return measured.get(by, 0.0), measured["log_likelihood"]
 
 
 def open_repeats(folder: str | Path, task: Task | None = None, *, allow_changed: bool = False) -> list[Run]:
@@ -583,7 +592,10 @@ def check_same_data(config: Config, task: Task) -> None:
             "restore the data or start a new run"
         )
     if task.likelihood != config.likelihood():
+        own = config.data["likelihood"]
+        what, setting = "noise", f"noise={own.get('noise', 'fixed')}"
+        if own["kind"] == "classification":
+            what, setting = "weights of classes", f"class_weights={'balanced' if 'weights' in own else 'none'}"
         raise PolyarchError(
-            f"the data {task.name!r} was loaded with other noise than this run was made with; load it with noise="
-            f"{config.data['likelihood'].get('noise', 'fixed')}"
+            f"the data {task.name!r} was loaded with other {what} than this run was made with; load it with {setting}"
         )

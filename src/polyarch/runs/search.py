@@ -168,7 +168,7 @@ def make_problem(config: Config, space: Space, task: Task, device: torch.device)
     return Problem(
         space=space,
         supernet=supernet,
-        likelihood=task.likelihood,
+        likelihood=task.likelihood.on(device),
         prior=replace(prior, logits=prior.logits.to(device)),
         data={name: moved[split] for name, split in given.items()},
         black=task.preprocess(torch.zeros(task.input_shape[0], 1, 1)).to(device) if image else None,

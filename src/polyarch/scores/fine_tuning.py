@@ -162,7 +162,8 @@ def _loop_of(
     data = {"train": first.train}
     if first.select is not None:
         data |= {_split(look): part_of(first.select, look.examples, first.order) for look in looks}
-    problem = Problem(supernet.space, supernet, first.likelihood, uniform(supernet.space.decisions), data)
+    likelihood = first.likelihood.on(first.device)
+    problem = Problem(supernet.space, supernet, likelihood, uniform(supernet.space.decisions), data)
     method = SideBySide(
         tuple(candidate.architecture for candidate in candidates),
         batch_size=tuning.batch_size,

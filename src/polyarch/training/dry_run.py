@@ -81,7 +81,7 @@ def prepare(method: Method, space: Space, task: Task, examples: Split, repeats: 
     problem = Problem(
         space=stage.space,
         supernet=stage.space.supernet(task.shape, repeats),
-        likelihood=task.likelihood,
+        likelihood=task.likelihood.on(examples.y.device),
         prior=make_prior(method.prior(stage.space) or "uniform", stage.space.decisions),
         data=dict.fromkeys(("train", "search", "select", *task.learning_data()), examples),
     )

@@ -25,7 +25,9 @@ more; early stopping looks at all, and test data is evaluated whole."""
 def evaluate_view(
     problem: Problem, view: Sparse | SparsePerRepeat | Dense | Soft, split: str, size: int = 1024
 ) -> dict[str, Tensor]:
-    """Mean log-likelihood, which is the objective too, and the everyday metric: [repeats] each, in evaluation mode.
+    """Mean log-likelihood, and the everyday metric: [repeats] each, in evaluation mode.
+
+    The objective is the same as learning counts examples, which is with the weights of classes where they have any.
 
     `size` examples of the split are passed at a time. A problem that replays passes does so for views that are data.
     """
@@ -33,8 +35,8 @@ def evaluate_view(
     replay = problem.replay
     if isinstance(view, Dense):
         view = problem.supernet.quickest(view.choices, replayed=replay is not None)
-    fit = torch.zeros(problem.repeats, dtype=torch.float64, device=problem.device)
-    measured = torch.zeros_like(fit)
+    objective = torch.zeros(problem.repeats, dtype=torch.float64, device=problem.device)
+    fit, measured = torch.zeros_like(objective), torch.zeros_like(objective)
     sums: tuple[Tensor, ...]
     for batch in problem.passes(split, size):
         if replay is None or not isinstance(view, Dense | Soft):
@@ -43,21 +45,22 @@ def evaluate_view(
             data = view.choices if isinstance(view, Dense) else view.weights
             one = tree_map(itemgetter(0), (batch.x, batch.y))  # the same for all repeats: one is copied
             sums = replay(type(view).__name__, partial(_replayed, problem, type(view)), (one, data))
-        fit += sums[0]
-        measured += sums[1]
+        for total, own in zip((objective, fit, measured), sums, strict=True):
+            total += own
+    names = ("objective", "log_likelihood", problem.likelihood.metric)
     count = len(problem.data[split])
-    mean = fit / count
-    return {"objective": mean, "log_likelihood": mean, problem.likelihood.metric: measured / count}
+    return {name: total / count for name, total in zip(names, (objective, fit, measured), strict=True)}
 
 
-def _sums(problem: Problem, view: View, x: Any, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-likelihood and metric of a batch, summed over its examples: [repeats] each."""
+def _sums(problem: Problem, view: View, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Objective, log-likelihood and metric of a batch, summed over its examples: [repeats] each."""
     outputs = problem.supernet(x, view)
-    fit = problem.likelihood.log_likelihood(outputs, y).sum(-1, dtype=torch.float64)
-    return fit, problem.likelihood.metric_values(outputs, y).sum(-1)
+    fit = problem.likelihood.unweighted.log_likelihood(outputs, y)
+    objective, fit = (own.sum(-1, dtype=torch.float64) for own in (problem.likelihood.counted(fit, y), fit))
+    return objective, fit, problem.likelihood.metric_values(outputs, y).sum(-1)
 
 
-def _replayed(problem: Problem, view: type[Dense | Soft], given: Any) -> tuple[Tensor, Tensor]:
+def _replayed(problem: Problem, view: type[Dense | Soft], given: Any) -> tuple[Tensor, Tensor, Tensor]:
     """The same, given a batch without its axis of repeats, and what the view holds."""
     one, data = given
     x, y = tree_map(lambda value: value.expand(problem.repeats, *value.shape), one)

@@ -14,6 +14,7 @@ from polyarch.uncertainty.calibration import (
     reliability,
     summary,
 )
+from polyarch.uncertainty.classes import Confusion, auc
 from polyarch.uncertainty.conformal import (
     class_scores,
     class_sets,
@@ -32,6 +33,7 @@ from polyarch.uncertainty.predictive import Predictive
 from polyarch.uncertainty.temperature import fit_temperature
 
 __all__ = [
+    "Confusion",
     "EarlyExit",
     "Ensemble",
     "ExitCurve",
@@ -42,6 +44,7 @@ __all__ = [
     "Reliability",
     "RiskCoverage",
     "accuracy",
+    "auc",
     "auroc",
     "brier",
     "class_scores",

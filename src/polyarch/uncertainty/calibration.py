@@ -14,13 +14,12 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from polyarch.errors import PolyarchError
+from polyarch.uncertainty.checks import checked
+from polyarch.uncertainty.classes import Confusion, auc
 from polyarch.uncertainty.gaussians import Gaussians
 
 COVERAGES = (0.5, 0.8, 0.9, 0.95)
 """How much central intervals should hold, where it is measured how much they do."""
-
-_NORMALISED = 0.05
-"""How far log sum p may be from 0: wide enough for bfloat16, too narrow for probabilities or most logits."""
 
 
 @final
@@ -48,7 +47,7 @@ def accuracy(log_probs: Tensor, target: Tensor) -> float:
     Returns:
         mean_i [argmax_c p_ic = y_i]; of equally probable classes the first is predicted.
     """
-    log_probs, target = _checked(log_probs, target)
+    log_probs, target = checked(log_probs, target)
     return (log_probs.argmax(-1) == target).double().mean().item()
 
 
@@ -64,7 +63,7 @@ def log_likelihood(log_probs: Tensor, target: Tensor) -> float:
     Returns:
         mean_i log p_i,y_i; minus infinity where a true class has probability 0.
     """
-    log_probs, target = _checked(log_probs, target)
+    log_probs, target = checked(log_probs, target)
     return log_probs.gather(-1, target.unsqueeze(-1)).mean().item()
 
 
@@ -78,7 +77,7 @@ def brier(log_probs: Tensor, target: Tensor) -> float:
     Returns:
         mean_i sum_c (p_ic - [c = y_i])^2, summed over classes and not averaged over them.
     """
-    log_probs, target = _checked(log_probs, target)
+    log_probs, target = checked(log_probs, target)
     return (log_probs.exp() - one_hot(target, log_probs.shape[-1])).square().sum(-1).mean().item()
 
 
@@ -93,7 +92,7 @@ def reliability(log_probs: Tensor, target: Tensor, bins: int = 15) -> Reliabilit
     Returns:
         The diagram; the confidence of example i is max_c p_ic.
     """
-    log_probs, target = _checked(log_probs, target)
+    log_probs, target = checked(log_probs, target)
     log_confidence, predicted = log_probs.max(-1)
     confidence = log_confidence.exp()
     edges, index = _binned(confidence, bins)
@@ -140,7 +139,7 @@ def ece_all_classes(log_probs: Tensor, target: Tensor, bins: int = 10) -> float:
     Returns:
         sum_b (count_b / (n * classes)) |correct_b / count_b - upper edge_b|.
     """
-    log_probs, target = _checked(log_probs, target)
+    log_probs, target = checked(log_probs, target)
     predicted = log_probs.argmax(-1)
     correct = one_hot(target, log_probs.shape[-1]) * (predicted == target).unsqueeze(-1)
     edges, index = _binned(log_probs.exp().flatten(), bins)
@@ -150,18 +149,23 @@ def ece_all_classes(log_probs: Tensor, target: Tensor, bins: int = 10) -> float:
 
 
 def summary(log_probs: Tensor, target: Tensor) -> dict[str, float]:
-    """Everything this module measures of a classifier.
+    """What is measured of a classifier: by every class alike (`classes`), and by every example alike.
 
     Args:
         log_probs: [n, classes], log-probabilities.
         target: [n] int64, true classes.
 
     Returns:
-        `accuracy`, `log_likelihood`, `brier`, `ece` (15 bins) and `ece_all_classes` (10 bins), by name.
+        `accuracy`, `balanced_accuracy`, macro `f1`, `auc`, `log_likelihood`, `brier`, `ece` (15 bins) and
+        `ece_all_classes` (10 bins), by name; no `auc` where all targets are of one class.
     """
-    log_probs, target = _checked(log_probs, target)
+    log_probs, target = checked(log_probs, target)
+    confusion, area = Confusion.of(log_probs, target), auc(log_probs, target)
     return {
         "accuracy": accuracy(log_probs, target),
+        "balanced_accuracy": confusion.balanced_accuracy,
+        "f1": confusion.macro_f1,
+        **({} if area is None else {"auc": area}),
         "log_likelihood": log_likelihood(log_probs, target),
         "brier": brier(log_probs, target),
         "ece": ece(log_probs, target),
@@ -177,9 +181,11 @@ def regression_summary(said: Gaussians, target: Tensor) -> dict[str, float]:
         target: [n], true values.
 
     Returns:
-        `rmse`, sqrt(mean_i (mean_i - y_i)^2); `log_likelihood`, mean_i log p(y_i) in nats; `crps`, the mean continuous
-        ranked probability score; and of central intervals that should hold 50, 80, 90 and 95 % of the targets the share
-        that they do hold, such as `coverage_90`, and their mean width, such as `width_90`.
+        `rmse`, sqrt(mean_i (mean_i - y_i)^2); `mae`, mean_i |mean_i - y_i|; `r2`, the share of the targets' variance
+        around their own mean that is explained, left out where they are all equal; `log_likelihood`, mean_i log p(y_i)
+        in nats; `crps`, the mean continuous ranked probability score; and of central intervals that should hold 50, 80,
+        90 and 95 % of the targets the share that they do hold, such as `coverage_90`, and their mean width, such as
+        `width_90`.
     """
     if target.shape != said.mean.shape or len(target) == 0:
         raise PolyarchError(
@@ -187,8 +193,12 @@ def regression_summary(said: Gaussians, target: Tensor) -> dict[str, float]:
             f"{list(said.mean.shape)}; pass targets [n]"
         )
     target = target.detach().cpu().double()
+    residual = said.mean - target
+    error, spread = residual.square().mean(), (target - target.mean()).square().mean()
     found = {
-        "rmse": (said.mean - target).square().mean().sqrt().item(),
+        "rmse": error.sqrt().item(),
+        "mae": residual.abs().mean().item(),
+        **({"r2": (1 - error / spread).item()} if target.min() < target.max() else {}),
         "log_likelihood": said.log_prob(target).mean().item(),
         "crps": said.crps(target).mean().item(),
     }
@@ -198,34 +208,6 @@ def regression_summary(said: Gaussians, target: Tensor) -> dict[str, float]:
         found[f"coverage_{round(100 * coverage)}"] = (centrality <= coverage).double().mean().item()
         found[f"width_{round(100 * coverage)}"] = (high - low).mean().item()
     return found
-
-
-def _checked(log_probs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Both on the CPU, `log_probs` in float64 and off its graph; raises unless they fit each other."""
-    if log_probs.dim() != 2 or target.shape != log_probs.shape[:1] or log_probs.numel() == 0:
-        raise PolyarchError(
-            "log-probabilities must be [n, classes] and targets [n], neither empty, got "
-            f"{list(log_probs.shape)} and {list(target.shape)}; give one row and one class number per example"
-        )
-    if target.dtype != torch.int64:
-        raise PolyarchError(f"targets must be class numbers in int64, got {target.dtype}; convert with .long()")
-    log_probs, target = log_probs.detach().cpu().double(), target.cpu()
-    classes = log_probs.shape[1]
-    low, high = target.aminmax()
-    if low < 0 or high >= classes:
-        raise PolyarchError(
-            f"targets run from {low.item()} to {high.item()}, but there are {classes} classes; "
-            f"number them 0 to {classes - 1}"
-        )
-    # Written so that NaN fails too.
-    normalised = log_probs.logsumexp(-1).abs() <= _NORMALISED
-    if not normalised.all():
-        row = normalised.long().argmin().item()
-        raise PolyarchError(
-            f"row {row} of the log-probabilities does not sum to 1 after exp, or is not a number; "
-            "pass logits.log_softmax(-1), neither logits nor probabilities"
-        )
-    return log_probs, target
 
 
 def _binned(probs: Tensor, bins: int) -> tuple[Tensor, Tensor]:

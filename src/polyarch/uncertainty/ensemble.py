@@ -130,7 +130,7 @@ class Ensemble(nn.Module):
         self.preprocess, self.units = preprocess, units
         self.networks = networks.requires_grad_(False)
         self.register_buffer("weights", weights)
-        self.likelihood = likelihood
+        self.likelihood = likelihood.unweighted  # a mixture is of densities
 
     def members(self, x: Tensor) -> Tensor:
         """Every member's output: [members, n, outputs]."""

@@ -15,7 +15,7 @@ HOTTEST = 20.0
 """Temperatures are sought between this and one by this."""
 
 
-def fit_temperature(log_probs: Tensor, target: Tensor) -> float:
+def fit_temperature(log_probs: Tensor, target: Tensor, counts: Tensor | None = None) -> float:
     """The temperature T at which softmax(log p / T) has the largest log-likelihood.
 
     That is concave in 1 / T, so the one place where its slope is zero is looked for. Where every prediction is right,
@@ -25,6 +25,7 @@ def fit_temperature(log_probs: Tensor, target: Tensor) -> float:
     Args:
         log_probs: [n, classes], log-probabilities of examples that weights were not learnt on.
         target: [n] int64, true classes.
+        counts: [n], how much each example counts; all alike unless told.
 
     Returns:
         Above 1 where predictions are too sure, below where they are not sure enough.
@@ -40,12 +41,15 @@ def fit_temperature(log_probs: Tensor, target: Tensor) -> float:
     if (true == finite.amax(-1)).all():
         return 1.0
 
+    counts = torch.ones_like(true) if counts is None else counts.cpu().double()
+    counts = counts * counts.sum() / counts.square().sum()  # unequal ones are worth fewer examples (Kish 1965)
+
     def slope(sharpness: float) -> float:
         expected = ((sharpness * finite).softmax(-1) * finite).sum(-1)
-        return (true - expected).mean().item()
+        return (counts * (true - expected)).mean().item()
 
     def total(sharpness: float) -> float:
-        return (sharpness * true - (sharpness * finite).logsumexp(-1)).sum().item()
+        return (counts * (sharpness * true - (sharpness * finite).logsumexp(-1))).sum().item()
 
     if slope(HOTTEST) >= 0:
         best = HOTTEST
