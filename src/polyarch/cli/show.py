@@ -92,7 +92,7 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
         if "truth" in result:
             print(f"  {_truth(result['truth'])}")
         if plain and plain.verdict:
-            print(f"  {plain.sentence()}")
+            print(f"  {' '.join(plain.sentences())}")
         if trust:
             print(f"  trust, {trust.headline()}")
     print(f"\nbelief: {_belief(found)}")
@@ -117,6 +117,8 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
     if rows:
         print()
         print_metrics(where, rows)
+    if plains[0] and plains[0].lacks:
+        print(plains[0].lacks)
 
 
 def _belief(found: list[dict[str, Any]]) -> str:

@@ -23,14 +23,14 @@ def finding(report: ReportData) -> list[str]:
     """What was found, one sentence each."""
     plain_is_better = any(plain.verdict == "better" for plain in report.plains)
     sentences = (
-        _plain(report) if plain_is_better else "",
+        *(_plain(report) if plain_is_better else ()),
         _selected(report),
         _ruled_out(report),
         collapse(report),
         _saved(report),
         _scores(report),
         _compared(report),
-        "" if plain_is_better else _plain(report),
+        *(() if plain_is_better else _plain(report)),
         _trusted(report),
     )
     return [sentence for sentence in sentences if sentence]
@@ -150,9 +150,9 @@ def _compared(report: ReportData) -> str:
     )
 
 
-def _plain(report: ReportData) -> str:
+def _plain(report: ReportData) -> list[str]:
     """Whether the search was worth it: what plain models are beside it, where they were fitted."""
-    return over_seeds(report.plains) if report.plains else ""
+    return over_seeds(report.plains) if report.plains else []
 
 
 def _trusted(report: ReportData) -> str:
@@ -212,16 +212,7 @@ def _score_tiles(report: ReportData) -> list[tuple[str, str, str]]:
 
 def table(report: ReportData) -> dict[str, Any] | None:
     """Every network and mixture in every metric, the best of each column marked."""
-    names = [metric.name for metric in report.metrics]
-    rows = [
-        (name, note, runs is not report.runs, [report.values(runs, kind, metric) for metric in names])
-        for name, note, runs, kind in _rows(report)
-    ]
-    rows += [
-        (model.name.capitalize(), model.note, True, [report.plain_values(model, metric) for metric in names])
-        for model in (report.plains[0].models if report.plains else ())  # those of all seeds are the same
-    ]
-    rows = [row for row in rows if any(row[3])]
+    rows = [row for row in _lines(report) if any(row[3])]
     if not rows:
         return None
     best = [_best(metric, [row[3][k] for row in rows]) for k, metric in enumerate(report.metrics)]
@@ -232,11 +223,29 @@ def table(report: ReportData) -> dict[str, Any] | None:
             for m, v, b in zip(report.metrics, values, best, strict=True)
         ]
         shown.append({"name": name, "note": note, "cells": cells, "baseline": is_baseline})
-    return {"metrics": report.metrics, "rows": shown}
+    return {"metrics": report.metrics, "rows": shown, "lacks": report.plains[0].lacks if report.plains else ""}
+
+
+def _lines(report: ReportData) -> list[tuple[str, str, bool, list[list[float]]]]:
+    """Of each line its name, its note, whether it is there to compare with, and its values by metric."""
+    names = [metric.name for metric in report.metrics]
+
+    def of_runs(rows: Sequence[tuple[str, str, Sequence[Run], str]]) -> list[tuple[str, str, bool, list[list[float]]]]:
+        return [
+            (name, note, runs is not report.runs, [report.values(runs, kind, metric) for metric in names])
+            for name, note, runs, kind in rows
+        ]
+
+    plain = [
+        (model.name.capitalize(), model.note, True, [report.plain_values(model, metric) for metric in names])
+        for model in (report.plains[0].models if report.plains else ())  # those of all seeds are the same
+    ]
+    groups = [(g.name, f"{len(g.runs)} seeds" if len(g.runs) > 1 else "", g.runs, g.kind) for g in report.groups]
+    return [*of_runs(_rows(report)), *plain, *of_runs(groups)]
 
 
 def _rows(report: ReportData) -> list[tuple[str, str, Sequence[Run], str]]:
-    """Name, note, runs and kind of metric of each line."""
+    """Name, note, runs and kind of metric of each line that is about the runs themselves."""
     own = note = ""
     if report.is_nested:
         name, chosen = report.decision.name, report.decision.options[report.choices[0]]
@@ -258,7 +267,6 @@ def _rows(report: ReportData) -> list[tuple[str, str, Sequence[Run], str]]:
     if any(temperature != 1 for temperature in temperatures):
         told = f"temperature {formatting.number(formatting.mean(temperatures), 2)}"
         rows.append(("This network, tempered" if report.is_point else "Mixture, tempered", told, report.runs, TEMPERED))
-    rows += [(g.name, f"{len(g.runs)} seeds" if len(g.runs) > 1 else "", g.runs, g.kind) for g in report.groups]
     return rows
 
 

@@ -97,6 +97,12 @@ class PlainModels:
     """What to try where one of them does better."""
 
     @property
+    def lacks(self) -> str:
+        """Which models were left out, and why; nothing where none was."""
+        reasons = "; ".join(f"{name}, since {reason}" for name, reason in self.left_out.items())
+        return f"not fitted: {reasons}" if reasons else ""
+
+    @property
     def best(self) -> PlainModel | None:
         """The one of the highest log-likelihood on validation data."""
         compared = [model for model in self.models if model.difference is not None]
@@ -112,26 +118,24 @@ class PlainModels:
             return "even"
         return "better" if best.difference > 0 else "worse"
 
-    def sentence(self) -> str:
-        """The verdict in words; nothing where there is none."""
+    def sentences(self) -> list[str]:
+        """The verdict in words, and what to do where a plain model is better; nothing where there is no verdict."""
         best = self.best
         if best is None or best.difference is None or best.error is None:
-            return ""
+            return []
         by = f"{abs(best.difference):.3f} ± {best.error:.3f} nats"
         metric = "accuracy" if "accuracy" in self.own_metrics else "rmse"
-        mine, theirs = (f"{found[metric]:.3g}" for found in (self.own_metrics, best.metrics["select"]))
+        theirs, mine = (f"{found[metric]:.3g}" for found in (best.metrics["select"], self.own_metrics))
         told = f"{metric if metric == 'accuracy' else 'RMSE'} {theirs} against {mine}"
         if self.verdict == "better":
-            return (
-                f"A plain model does better: on validation data, the log-likelihood of {best.name} is {by} above that "
-                f"of what the search hands over ({told}). Take that, or {self.advice}."
-            )
+            return [
+                f"A plain model does better: {best.name}, by {by} of log-likelihood on validation data ({told}).",
+                f"Take that, or {self.advice}.",
+            ]
         if self.verdict == "even":
-            return (
-                f"The best plain model, {best.name}, does as well as far as {self.examples:,} validation examples "
-                f"tell ({told})."
-            )
-        return f"The best plain model, {best.name}, is {by} behind on validation data ({told})."
+            how_far = f"as far as {self.examples:,} validation examples tell"
+            return [f"The best plain model, {best.name}, does as well {how_far} ({told})."]
+        return [f"The best plain model, {best.name}, is {by} of log-likelihood behind on validation data ({told})."]
 
 
 def fit_plain_models(runs: Run | Sequence[Run], *, tell: Callable[[str], None] = lambda doing: None) -> PlainModels:
@@ -171,20 +175,21 @@ def read_plain(folder: Path) -> PlainModels | None:
     return PlainModels(**values | {"models": tuple(PlainModel(**model) for model in values["models"])})
 
 
-def over_seeds(found: Sequence[PlainModels]) -> str:
-    """The verdict on several repeats in a sentence; nothing where there is none."""
+def over_seeds(found: Sequence[PlainModels]) -> list[str]:
+    """The sentences about one run, or about several repeats."""
     if len(found) == 1:
-        return found[0].sentence()
-    verdicts = [plain.verdict for plain in found]
+        return found[0].sentences()
     better = [plain for plain in found if plain.verdict == "better"]
     if better:
         names = " or ".join(dict.fromkeys(plain.best.name for plain in better if plain.best))
-        return (
-            f"A plain model does better than what {len(better)} of {len(found)} seeds hand over: {names}, by "
-            f"log-likelihood on validation data. Take that, or {better[0].advice}."
-        )
-    count = verdicts.count("worse")
-    return f"The best plain model is behind {count} of {len(found)} seeds on validation data." if count else ""
+        which = "every seed hands" if len(better) == len(found) else f"{len(better)} of {len(found)} seeds hand"
+        return [
+            f"A plain model does better than what {which} over: {names}, by log-likelihood on validation data.",
+            f"Take that, or {better[0].advice}.",
+        ]
+    count = [plain.verdict for plain in found].count("worse")
+    which = "every seed" if count == len(found) else f"{count} of {len(found)} seeds"
+    return [f"The best plain model is behind {which} by log-likelihood on validation data."] if count else []
 
 
 def searched_seconds(history: Sequence[Mapping[str, Any]]) -> float:
@@ -202,7 +207,7 @@ def _fit_all(
     """The models with the seconds that each took, and of others why they were left out."""
     classifies = isinstance(task.likelihood, Classification)
     if classifies and len(task.train.y.unique()) < 2:
-        return [], {"all": "the training data has examples of one class alone"}
+        return [], {"plain models": "the training data has examples of one class alone"}
     ways: dict[str, Callable[[float], Fitted | float]] = {}
     order = order_of(task.train, classifies, Streams(seed)["data"])
     for recipe in recipes(task, seed):
@@ -218,7 +223,7 @@ def _fit_all(
         if isinstance(found, Fitted):
             models.append((found, round(time.monotonic() - begun, 3)))
         else:
-            left_out[name] = f"the smallest sample would have taken {found:.0f} s"
+            left_out[name] = f"the smallest sample might have taken {found:.0f} s"
     return models, left_out
 
 
@@ -306,9 +311,9 @@ def _advice(run: Run) -> str:
     method = run.config.make_method()
     if run.shares_weights and run.trained is None:
         return "train what it selected alone"
+    if run.result["kept"]["epoch"] >= 0.9 * method.epochs:
+        return f"search longer, such as --set epochs={2 * method.epochs}"
     if run.space.nested and run.space.count() > 1 and run.architecture.choices[0] == run.space.count() - 1:
         [decision] = run.space.decisions
         return f"search a space that goes beyond {decision.name} {decision.options[-1]}, the last of this one"
-    if run.result["kept"]["epoch"] >= 0.9 * method.epochs:
-        return f"search longer, such as --set epochs={2 * method.epochs}"
     return f"search with another weights.lr: the state that was kept is of epoch {run.result['kept']['epoch']}"

@@ -11,8 +11,9 @@ from polyarch.data.task import Classification, Task
 from polyarch.runs.plain_fitting import Fitted
 from polyarch.streams import Streams
 
-EPOCHS = 30
-BATCH = 128
+EPOCHS, STEPS = 30, 300
+"""It is trained for so many epochs or, where that is more, steps; for fewer where there is no time."""
+BATCH = 64
 WIDTHS = (16, 32, 64)
 """Channels of its stages, each of one block; the resolution is halved between them."""
 MARGIN = 0.9
@@ -100,7 +101,8 @@ def fit_residual_network(task: Task, seed: int, device: torch.device, seconds: f
     step = max(timed(TRIALS) / TRIALS, 1e-6)
     epoch = max(1, count // size)
     affordable = max(1, int((MARGIN * seconds - (time.monotonic() - begun)) / step))
-    steps = min(EPOCHS * epoch, affordable)
+    wanted = max(EPOCHS * epoch, STEPS)
+    steps = min(wanted, affordable)
     network = trained(steps).eval().cpu()
 
     @torch.no_grad()
@@ -108,10 +110,6 @@ def fit_residual_network(task: Task, seed: int, device: torch.device, seconds: f
         said = network(task.standardise(x)).double()
         return said.log_softmax(-1) if classifies else said[:, 0] * unit + centre
 
-    short = epoch <= steps < EPOCHS * epoch
-    return Fitted(
-        "plain residual network",
-        says,
-        min(count, steps * size),
-        f"{steps / epoch:.1f} of {EPOCHS} epochs" if short else "",
-    )
+    short = epoch <= steps < wanted
+    rounds = f"{steps / epoch:.1f} of {wanted / epoch:.0f} epochs" if short else ""
+    return Fitted("plain residual network", says, min(count, steps * size), rounds)
