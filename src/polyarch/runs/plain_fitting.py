@@ -1,8 +1,7 @@
 """Fitting plain models in a given time: linear ones, boosted trees and a small network by scikit-learn.
 
-How long a fit takes is foretold from smaller ones: a few rounds on a few examples, then ever more of them, as long as
-the next fit would end in time even if it went through all its rounds. So all examples are taken where that is quick,
-else a sample.
+How long a fit takes is foretold from fits of a few rounds, on ever more examples. So all of them are taken where that
+is quick, else a sample; and where there is no time for a small one either, the model is left out.
 """
 
 from __future__ import annotations
@@ -25,12 +24,16 @@ from polyarch.plotting import Array
 
 FIRST = 200
 """Examples of the first fit, of a few rounds, by which others are foretold."""
-TRIAL = 0.05
-"""The share of the rounds that it goes through."""
+TRIAL = 0.1
+"""The share of the rounds of those fits that are there to foretell others."""
 GROWTH = 4
 """So many times the examples of one fit the next one takes at most: times of much smaller fits foretell little."""
 WORTH_IT = 1.5
 """A fit on fewer times the examples of the last one is left out: it would change next to nothing."""
+MORE_ROUNDS = 2
+"""So many times the rounds of a fit that ended early the next one, on more examples, may need."""
+TREE = 5e-6
+"""Seconds that boosted trees take at least for a round, a class and a column, on any machine: no need to try."""
 SIDE = 32
 """Pixels a side that a linear model of an image reads at most; larger images are averaged down to them."""
 LEAST = 1e-12
@@ -50,6 +53,10 @@ class Recipe:
     make: Callable[[int, Array], Any]
     """From the most rounds of its fitting, and the targets that it will be given, to the model."""
     rounds: int
+    power: float = 1.0
+    """Of the number of examples, with which its time grows at most."""
+    least: float = 0.0
+    """Seconds that a round takes at least, wherever that is."""
 
 
 @final
@@ -86,9 +93,9 @@ def recipes(task: Task, seed: int) -> list[Recipe]:
         return make_pipeline(scaler if isinstance(scaler, str) else scaler(), model)
 
     if classifies:
-        linear = Recipe("logistic regression", lambda rounds, y: scaled(LogisticRegression(max_iter=rounds)), 200)
+        linear = Recipe("logistic regression", lambda rounds, y: scaled(LogisticRegression(max_iter=rounds)), 100)
     else:
-        linear = Recipe("ridge regression", lambda rounds, y: scaled(RidgeCV(alphas=np.logspace(-3, 3, 13))), 1)
+        linear = Recipe("ridge regression", lambda rounds, y: scaled(RidgeCV(alphas=np.logspace(-3, 3, 13))), 1, 3.0)
     if task.tokens or is_image(task):
         return [linear]
 
@@ -103,7 +110,8 @@ def recipes(task: Task, seed: int) -> list[Recipe]:
         model = (MLPClassifier if classifies else MLPRegressor)(hidden_layer_sizes=(64, 64), **fitting)
         return scaled(model if classifies else TransformedTargetRegressor(model, transformer=StandardScaler()))
 
-    return [linear, Recipe("boosted trees", trees, 200), Recipe("plain network", network, 100)]
+    least = TREE * task.input_shape[0] * (task.likelihood.outputs if classifies else 1)
+    return [linear, Recipe("boosted trees", trees, 100, least=least), Recipe("plain network", network, 100)]
 
 
 def is_image(task: Task) -> bool:
@@ -123,21 +131,37 @@ def fit_within(recipe: Recipe, task: Task, order: Tensor, seconds: float) -> Fit
     Returns:
         The model; or, where there is no time even for the first examples, how many seconds these would take.
     """
-    begun, count = time.monotonic(), len(order)
-    rows, model = min(FIRST, count), None
-    for _ in range(2):  # what is done for the first time takes longer
-        _, pace = _timed(recipe, math.ceil(TRIAL * recipe.rounds), task, order[:rows])
-        if time.monotonic() - begun > seconds / 2:
+    ends, count = time.monotonic() + seconds, len(order)
+
+    def left() -> float:
+        return max(0.0, ends - time.monotonic())
+
+    rows, few = min(FIRST, count), math.ceil(TRIAL * recipe.rounds)
+    if recipe.least * recipe.rounds > seconds:
+        return recipe.least * recipe.rounds
+    _, first = _timed(recipe, 1, task, order[:rows])  # what is done for the first time takes longer
+    if first > seconds / 4:
+        return first * recipe.rounds
+    model, took = _timed(recipe, few, task, order[:rows])
+    whole = _in_all_rounds(recipe, model, took)
+    while rows < count and 2 * max(whole, took * GROWTH**recipe.power) < left():
+        more = min(count, GROWTH * rows)
+        model, took = _timed(recipe, few, task, order[:more])
+        ahead = _in_all_rounds(recipe, model, took)
+        if ahead > left():
             break
-    rows = 0
-    while rows < count:
-        affordable = (seconds - (time.monotonic() - begun)) / (pace * recipe.rounds)
-        more = int(min(count, affordable, GROWTH * max(rows, FIRST)))
-        if more < min(FIRST, count) or more < min(count, WORTH_IT * rows):
-            break
-        rows = more
-        model, pace = _timed(recipe, recipe.rounds, task, order[:rows])
-    return pace * recipe.rounds * min(FIRST, count) if model is None else _fitted(recipe, model, task, rows)
+        rows, whole = more, ahead
+    if whole > left():
+        return whole
+    more = rows
+    while True:
+        affordable = rows * (left() / whole) ** (1 / recipe.power)
+        rows = max(more, int(min(count, affordable, GROWTH * rows)))
+        model, took = _timed(recipe, recipe.rounds, task, order[:rows])
+        whole = min(_in_all_rounds(recipe, model, took), MORE_ROUNDS * took)
+        more = min(count, math.ceil(WORTH_IT * rows))
+        if rows == count or whole * (more / rows) ** recipe.power > left():
+            return _fitted(recipe, model, task, rows)
 
 
 def features(task: Task, x: Tensor) -> Any:
@@ -148,9 +172,13 @@ def features(task: Task, x: Tensor) -> Any:
         shape = (len(tokens), task.tokens)
         return scipy.sparse.csr_matrix((np.ones(tokens.size, np.float32), (rows, tokens.ravel())), shape=shape)
     seen = task.standardise(x)
-    if is_image(task) and max(seen.shape[2:]) > SIDE:
-        seen = adaptive_avg_pool2d(seen, (min(SIDE, seen.shape[2]), min(SIDE, seen.shape[3])))
-    return seen.flatten(1).numpy()
+    return (averaged(seen, SIDE) if is_image(task) else seen).flatten(1).numpy()
+
+
+def averaged(images: Tensor, side: int) -> Tensor:
+    """Images [n, channels, height, width] with no more pixels a side than so many."""
+    size = (min(side, images.shape[2]), min(side, images.shape[3]))
+    return images if size == images.shape[2:] else adaptive_avg_pool2d(images, size)
 
 
 def order_of(split: Split, classifies: bool, generator: torch.Generator) -> Tensor:
@@ -170,14 +198,19 @@ def _can_hold_out(y: Array, classifies: bool) -> bool:
 
 
 def _timed(recipe: Recipe, rounds: int, task: Task, rows: Tensor) -> tuple[Any, float]:
-    """A model fitted on some training examples, and how many seconds a round took of one example."""
+    """A model fitted on some training examples, and how many seconds that took."""
     begun = time.monotonic()
     y = task.train.y[rows].numpy()
     model = recipe.make(rounds, y)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # rounds may end before it has converged
         model.fit(features(task, task.train.x[rows]), y)
-    return model, (time.monotonic() - begun) / (_rounds_of(model) * len(rows))
+    return model, time.monotonic() - begun
+
+
+def _in_all_rounds(recipe: Recipe, model: Any, took: float) -> float:
+    """How many seconds a fit would have taken that went through all its rounds."""
+    return took * recipe.rounds / _rounds_of(model)
 
 
 def _rounds_of(model: Any) -> int:

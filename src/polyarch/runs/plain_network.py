@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from polyarch.data.task import Classification, Task
-from polyarch.runs.plain_fitting import Fitted
+from polyarch.runs.plain_fitting import Fitted, averaged
 from polyarch.streams import Streams
 
 EPOCHS, STEPS = 30, 300
@@ -19,7 +19,11 @@ WIDTHS = (16, 32, 64)
 MARGIN = 0.9
 """The share of its time that it is meant to fill."""
 TRIALS = 3
-"""Training steps, the first of them slower, by which the time of others is foretold."""
+"""Training steps by which the time of others is foretold."""
+FEWEST = 30
+"""Steps below which it would have learnt next to nothing."""
+SIDE = 64
+"""Pixels a side that it reads at most; larger images are averaged down to them."""
 
 
 class _Block(nn.Module):
@@ -62,17 +66,26 @@ def residual_network(channels: int, outputs: int, generator: torch.Generator) ->
     return network
 
 
-def fit_residual_network(task: Task, seed: int, device: torch.device, seconds: float) -> Fitted:
-    """Trains one on the images of a task by SGD with momentum and a cosine schedule, for at most so many seconds."""
+def fit_residual_network(task: Task, seed: int, device: torch.device, seconds: float) -> Fitted | float:
+    """Trains one on the images of a task, by SGD with momentum and a cosine schedule.
+
+    Args:
+        task: the data.
+        seed: of all draws.
+        device: where to train.
+        seconds: it may take.
+
+    Returns:
+        The model; or, where there is no time for a few steps, how many seconds these would take.
+    """
     begun = time.monotonic()
     classifies, count = isinstance(task.likelihood, Classification), len(task.train)
     outputs = task.likelihood.outputs if classifies else 1
     y = task.train.y if classifies else task.train.y.float()
     centre, unit = (torch.tensor(0.0), torch.tensor(1.0)) if classifies else (y.mean(), y.std().clamp_min(1e-12))
-    size = min(BATCH, count)
     loss = nn.functional.cross_entropy if classifies else nn.functional.mse_loss
 
-    def trained(steps: int) -> nn.Module:
+    def trained(steps: int, size: int) -> nn.Module:
         streams = Streams(seed)
         network = residual_network(task.input_shape[0], outputs, streams["init"]).to(device).train()
         optimiser = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
@@ -82,7 +95,7 @@ def fit_residual_network(task: Task, seed: int, device: torch.device, seconds: f
             if len(order) < size:  # a last partial batch is dropped
                 order = torch.randperm(count, generator=streams["data"])
             rows, order = order[:size], order[size:]
-            said = network(task.standardise(task.train.x[rows]).to(device))
+            said = network(_seen(task, task.train.x[rows]).to(device))
             target = y[rows].to(device) if classifies else ((y[rows] - centre) / unit).to(device).unsqueeze(-1)
             optimiser.zero_grad()
             loss(said, target).backward()
@@ -90,26 +103,34 @@ def fit_residual_network(task: Task, seed: int, device: torch.device, seconds: f
             schedule.step()
         return network
 
-    def timed(steps: int) -> float:
+    def step_seconds(steps: int, size: int) -> float:
         since = time.monotonic()
-        trained(steps)
+        trained(steps, size)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        return time.monotonic() - since
+        return (time.monotonic() - since) / steps
 
-    timed(1)
-    step = max(timed(TRIALS) / TRIALS, 1e-6)
-    epoch = max(1, count // size)
-    affordable = max(1, int((MARGIN * seconds - (time.monotonic() - begun)) / step))
+    size, small = min(BATCH, count), min(BATCH // 8, count)
+    step_seconds(1, small)  # what is done for the first time takes longer
+    step = step_seconds(1, small) * size / small
+    if FEWEST * step > seconds:
+        return FEWEST * step
+    step = step_seconds(TRIALS, size)
+    epoch = count // size
     wanted = max(EPOCHS * epoch, STEPS)
-    steps = min(wanted, affordable)
-    network = trained(steps).eval().cpu()
+    steps = min(wanted, max(FEWEST, int((MARGIN * seconds - (time.monotonic() - begun)) / step)))
+    network = trained(steps, size).eval()
 
     @torch.no_grad()
     def says(x: Tensor) -> Tensor:
-        said = network(task.standardise(x)).double()
+        said = network(_seen(task, x).to(device)).cpu().double()
         return said.log_softmax(-1) if classifies else said[:, 0] * unit + centre
 
     short = epoch <= steps < wanted
     rounds = f"{steps / epoch:.1f} of {wanted / epoch:.0f} epochs" if short else ""
     return Fitted("plain residual network", says, min(count, steps * size), rounds)
+
+
+def _seen(task: Task, x: Tensor) -> Tensor:
+    """What it reads of raw images."""
+    return averaged(task.standardise(x), SIDE)
