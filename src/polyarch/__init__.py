@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from polyarch.callbacks import Callback
     from polyarch.errors import PolyarchError
     from polyarch.runs.options import Compute, Start
+    from polyarch.runs.plain import fit_plain_models
     from polyarch.runs.run import Run, open_best, open_run
     from polyarch.runs.search import resume, search
     from polyarch.runs.table_truth import TableTruth
@@ -51,6 +52,7 @@ __all__ = [
     "data",
     "diagnostics",
     "distributions",
+    "fit_plain_models",
     "methods",
     "open_best",
     "open_run",
@@ -77,6 +79,7 @@ _HOMES = {
     "Run": "polyarch.runs.run",
     "Start": "polyarch.runs.options",
     "TableTruth": "polyarch.runs.table_truth",
+    "fit_plain_models": "polyarch.runs.plain",
     "open_best": "polyarch.runs.run",
     "open_run": "polyarch.runs.run",
     "resume": "polyarch.runs.search",

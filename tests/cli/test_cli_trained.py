@@ -124,7 +124,7 @@ def test_left_as_it_is_and_trained_later(tmp_path, handed_over, as_it_is):
     assert cli("search", "--resume", "--out", out).code == 0
     assert_same_run(out / "trained", handed_over / "trained")
     after = files(out)
-    assert {name for name in before if before[name] != after[name]} == {"report.html"}
+    assert {name for name in before if before[name] != after[name]} == {"report.html", "plain.json"}
 
 
 def test_every_seed_is_trained(two, handed_over):

@@ -76,6 +76,14 @@ def search(
             help="Where networks share weights: leave the selected one as it is, instead of training it alone.",
         ),
     ] = False,
+    no_plain: Annotated[
+        bool,
+        typer.Option(
+            "--no-plain",
+            help="Leave out the plain models that are fitted at the end to compare with: logistic regression, boosted "
+            "trees, a plain network.",
+        ),
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")] = False,
     settings: Set = [],  # noqa: B006
     allow_changed: AllowChanged = False,
@@ -86,12 +94,16 @@ def search(
     flags |= {"belief_from": str(belief_from.resolve()) if belief_from else None, "table": table, "column": column}
     flags |= {"precision": precision, "preset": preset}
     again = f" --baselines {baselines}" if baselines else ""
-    with interruptible(out, f"{again} --no-train" if no_train else again):
+    again += " --no-train" * no_train + " --no-plain" * no_plain
+    with interruptible(out, again):
         begin_or_go_on = go_on if resume else _begin
         options = [part.strip() for part in baselines.split(",") if part.strip()]
         found = begin_or_go_on(out, flags, settings, options, allow_changed)
+        runs = found if isinstance(found, list) else [found]
         if not no_train:
-            _train_selected(out, found if isinstance(found, list) else [found])
+            _train_selected(out, runs)
+        if not no_plain:
+            _fit_plain_models(runs)
         finish(out, found, as_json)
 
 
@@ -279,6 +291,16 @@ def _train_selected(out: Path, runs: list[Run]) -> None:
                     f"the search is finished, and what it selected could not be trained: {error}; to have the search "
                     f"as it is, run `{resume_command(out)} --no-train`"
                 ) from None
+
+
+def _fit_plain_models(runs: list[Run]) -> None:
+    """Fits plain models to compare with, unless they were compared before with what the run hands over now."""
+    from polyarch import distributed
+    from polyarch.runs.plain import fit_plain_models, read_plain
+
+    known = [(run, read_plain(run.folder)) for run in runs]
+    if distributed.rank() == 0 and any(not plain or plain.trained != bool(run.trained) for run, plain in known):
+        fit_plain_models(runs, tell=lambda doing: print(f"plain models: {doing}", file=sys.stderr, flush=True))
 
 
 def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], settings: list[str]) -> None:

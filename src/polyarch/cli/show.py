@@ -66,6 +66,7 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
 
     from polyarch.ranking import read_trust
     from polyarch.runs.agreement import agreement_of
+    from polyarch.runs.plain import read_plain
     from polyarch.runs.run import best_repeat
 
     found = [run.result for run in runs]
@@ -77,9 +78,10 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
         print(json.dumps(several | {"summary": summary(found)} if len(found) > 1 else found[0]))
         return
     trusts = [read_trust(run.folder) for run in runs]
+    plains = [read_plain(run.folder) for run in runs]
     metrics = found[0]["metrics"]
     by = "on validation data" if "select" in metrics else "by the training objective"
-    for run, result, trust in zip(runs, found, trusts, strict=True):
+    for run, result, trust, plain in zip(runs, found, trusts, plains, strict=True):
         mark = f", the best of {len(found)} {by}" if result["seed"] == best else ""
         print(
             f"{result['architecture']} of space {result['space']} for {result['data']} by {result['method']}, "
@@ -89,6 +91,8 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
             print(f"  {_training(folder, run)}")
         if "truth" in result:
             print(f"  {_truth(result['truth'])}")
+        if plain and plain.verdict:
+            print(f"  {' '.join(plain.sentences())}")
         if trust:
             print(f"  trust, {trust.headline()}")
     print(f"\nbelief: {_belief(found)}")
@@ -104,6 +108,8 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
     rows = {label: [r["metrics"][f"{split}{ending}"] for r in found] for ending, label in endings.items()}
     if f"{split}_unpruned" in metrics:
         rows = {"mixture, pruned" if label == "mixture" else label: figures for label, figures in rows.items()}
+    if plains[0]:  # those of all repeats are the same
+        rows |= {model.title: [model.metrics[split]] for model in plains[0].models if split in model.metrics}
     for baseline in baselines(folder):
         results = [run.result for run in baseline]
         if split in results[0]["metrics"]:
@@ -111,6 +117,8 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
     if rows:
         print()
         print_metrics(where, rows)
+    if plains[0] and plains[0].lacks:
+        print(plains[0].lacks)
 
 
 def _belief(found: list[dict[str, Any]]) -> str:

@@ -22,6 +22,7 @@ from polyarch.report import beliefs, formatting
 from polyarch.report.formatting import Metric
 from polyarch.report.networks import Networks, has_mixture
 from polyarch.report.trajectory import Trajectory
+from polyarch.runs.plain import PlainModel, PlainModels, read_plain
 from polyarch.runs.results import Answers, answers_of
 from polyarch.runs.run import Run, check_same_data
 from polyarch.training.evaluation import MOST
@@ -89,6 +90,12 @@ class ReportData:
     def trust(self) -> Trust | None:
         """What `polyarch trust` found, if it was asked; it is about one run."""
         return None if self.several else read_trust(self.run.folder)
+
+    @cached_property
+    def plains(self) -> list[PlainModels]:
+        """Plain models beside each run, where they were fitted."""
+        found = [read_plain(run.folder) for run in self.runs]
+        return [plain for plain in found if plain] if all(found) else []
 
     @cached_property
     def is_point(self) -> bool:
@@ -277,6 +284,11 @@ class ReportData:
         """One metric of several runs on `split`, empty where there is none; `kind` is "" for networks."""
         found = [self.result(run)["metrics"].get(f"{self.split}{kind}", {}).get(name) for run in runs]
         return [float(value) for value in found if value is not None]
+
+    def plain_values(self, model: PlainModel, name: str) -> list[float]:
+        """One metric of a plain model, as `values` has them."""
+        value = model.metrics.get(self.split or "", {}).get(name)
+        return [] if value is None else [value]
 
     def network_values(self, name: str) -> list[float]:
         """One metric of the selected networks."""

@@ -12,6 +12,7 @@ from polyarch.report.formatting import Metric
 from polyarch.report.report_data import MIXTURE, TEMPERED, TRAINED, UNPRUNED, ReportData
 from polyarch.report.search_section import collapse
 from polyarch.runs.agreement import agreement_of
+from polyarch.runs.plain import over_seeds
 from polyarch.runs.run import Run
 
 LONGEST = 60
@@ -20,13 +21,16 @@ LONGEST = 60
 
 def finding(report: ReportData) -> list[str]:
     """What was found, one sentence each."""
+    plain_is_better = any(plain.verdict == "better" for plain in report.plains)
     sentences = (
+        *(_plain(report) if plain_is_better else ()),
         _selected(report),
         _ruled_out(report),
         collapse(report),
         _saved(report),
         _scores(report),
         _compared(report),
+        *(() if plain_is_better else _plain(report)),
         _trusted(report),
     )
     return [sentence for sentence in sentences if sentence]
@@ -146,6 +150,11 @@ def _compared(report: ReportData) -> str:
     )
 
 
+def _plain(report: ReportData) -> list[str]:
+    """Whether the search was worth it: what plain models are beside it, where they were fitted."""
+    return over_seeds(report.plains) if report.plains else []
+
+
 def _trusted(report: ReportData) -> str:
     """Whether belief orders architectures, where networks were trained or looked up to find out."""
     return report.trust.sentences()[0] if report.trust else ""
@@ -203,23 +212,40 @@ def _score_tiles(report: ReportData) -> list[tuple[str, str, str]]:
 
 def table(report: ReportData) -> dict[str, Any] | None:
     """Every network and mixture in every metric, the best of each column marked."""
-    rows = [(*row, [report.values(row[2], row[3], m.name) for m in report.metrics]) for row in _rows(report)]
-    rows = [row for row in rows if any(row[4])]
+    rows = [row for row in _lines(report) if any(row[3])]
     if not rows:
         return None
-    best = [_best(metric, [row[4][k] for row in rows]) for k, metric in enumerate(report.metrics)]
+    best = [_best(metric, [row[3][k] for row in rows]) for k, metric in enumerate(report.metrics)]
     shown = []
-    for name, note, runs, _, values in rows:
+    for name, note, is_baseline, values in rows:
         cells = [
             {"text": m.show(v) if v else "–", "best": bool(v) and m.show([formatting.mean(v)]) == b}
             for m, v, b in zip(report.metrics, values, best, strict=True)
         ]
-        shown.append({"name": name, "note": note, "cells": cells, "baseline": runs is not report.runs})
-    return {"metrics": report.metrics, "rows": shown}
+        shown.append({"name": name, "note": note, "cells": cells, "baseline": is_baseline})
+    return {"metrics": report.metrics, "rows": shown, "lacks": report.plains[0].lacks if report.plains else ""}
+
+
+def _lines(report: ReportData) -> list[tuple[str, str, bool, list[list[float]]]]:
+    """Of each line its name, its note, whether it is there to compare with, and its values by metric."""
+    names = [metric.name for metric in report.metrics]
+
+    def of_runs(rows: Sequence[tuple[str, str, Sequence[Run], str]]) -> list[tuple[str, str, bool, list[list[float]]]]:
+        return [
+            (name, note, runs is not report.runs, [report.values(runs, kind, metric) for metric in names])
+            for name, note, runs, kind in rows
+        ]
+
+    plain = [
+        (model.name.capitalize(), model.note, True, [report.plain_values(model, metric) for metric in names])
+        for model in (report.plains[0].models if report.plains else ())  # those of all seeds are the same
+    ]
+    groups = [(g.name, f"{len(g.runs)} seeds" if len(g.runs) > 1 else "", g.runs, g.kind) for g in report.groups]
+    return [*of_runs(_rows(report)), *plain, *of_runs(groups)]
 
 
 def _rows(report: ReportData) -> list[tuple[str, str, Sequence[Run], str]]:
-    """Name, note, runs and kind of metric of each line."""
+    """Name, note, runs and kind of metric of each line that is about the runs themselves."""
     own = note = ""
     if report.is_nested:
         name, chosen = report.decision.name, report.decision.options[report.choices[0]]
@@ -241,7 +267,6 @@ def _rows(report: ReportData) -> list[tuple[str, str, Sequence[Run], str]]:
     if any(temperature != 1 for temperature in temperatures):
         told = f"temperature {formatting.number(formatting.mean(temperatures), 2)}"
         rows.append(("This network, tempered" if report.is_point else "Mixture, tempered", told, report.runs, TEMPERED))
-    rows += [(g.name, f"{len(g.runs)} seeds" if len(g.runs) > 1 else "", g.runs, g.kind) for g in report.groups]
     return rows
 
 

@@ -54,6 +54,8 @@ EVIDENCE = "evidence.safetensors"
 NOISE = "noise.json"
 RESULT = "result.json"
 METRICS = "metrics.jsonl"
+PLAIN = "plain.json"
+"""Of a run's folder: plain models beside it (`fit_plain_models`)."""
 TRAINED = "trained"
 """Of a run's folder: the run of its selected network, trained alone."""
 
@@ -153,6 +155,8 @@ class Run:
     def result(self) -> dict[str, Any]:
         """What `show --json` prints: what the search wrote at its end, and what its network is worth, trained alone."""
         found = read_json(self.folder / RESULT) | {"run": str(self.folder)}  # the folder may have moved since
+        if (self.folder / PLAIN).exists():
+            found["plain"] = read_json(self.folder / PLAIN)
         if self.trained is None:
             return found
         alone = self.trained.result
