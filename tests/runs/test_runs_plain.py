@@ -62,7 +62,7 @@ def in_their_order(task, seed):
     """Training data as models are given it, standardised."""
     order = order_of(task.train, isinstance(task.likelihood, pa.data.Classification), Streams(seed)["data"])
     assert sorted(order.tolist()) == list(range(len(task.train)))
-    return task.standardise(task.train.x[order]).numpy(), task.train.y[order].numpy()
+    return task.preprocess(task.train.x[order]).numpy(), task.train.y[order].numpy()
 
 
 def test_classifiers_are_those_of_scikit_learn(flowers, iris):
@@ -82,7 +82,7 @@ def test_classifiers_are_those_of_scikit_learn(flowers, iris):
             own[model.name].fit(x, y)
         for split in ("select", "test"):
             data = iris.splits[split]
-            probs = own[model.name].predict_proba(iris.standardise(data.x).numpy())
+            probs = own[model.name].predict_proba(iris.preprocess(data.x).numpy())
             told = model.metrics[split]
             assert told["accuracy"] == pytest.approx(accuracy_score(data.y, probs.argmax(-1)))
             assert told["log_likelihood"] == pytest.approx(-log_loss(data.y, probs), rel=1e-4)
@@ -111,7 +111,7 @@ def test_regressions_are_those_of_scikit_learn(tmp_path, numbers, noise):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("warnings.warn", lambda *args, **kwargs: None)
             own[model.name].fit(x, y)
-        said = {split: own[model.name].predict(task.standardise(task.splits[split].x).numpy()) for split in SPLITS}
+        said = {split: own[model.name].predict(task.preprocess(task.splits[split].x).numpy()) for split in SPLITS}
         residuals = task.select.y.numpy() - said["select"]
         deviation = np.sqrt(np.mean(residuals**2)) if noise == "task" else 1.0
         for split, mean in said.items():
@@ -134,7 +134,7 @@ def test_differences_are_paired_with_the_better_of_what_the_run_hands_over(flowe
     scaler = StandardScaler()
     x, labels = in_their_order(iris, 3)
     model.fit(scaler.fit_transform(x), labels)
-    theirs = model.predict_log_proba(scaler.transform(iris.standardise(iris.select.x).numpy()))
+    theirs = model.predict_log_proba(scaler.transform(iris.preprocess(iris.select.x).numpy()))
     apart = (torch.from_numpy(theirs) - own[found.own]).gather(-1, y[:, None])[:, 0]
     assert found.models[0].difference == pytest.approx(apart.mean().item(), rel=1e-3)
     assert found.models[0].error == pytest.approx(apart.std().item() / len(y) ** 0.5, rel=1e-3)
@@ -193,7 +193,7 @@ def test_large_images_are_averaged_for_a_linear_model():
     x = np.random.default_rng(0).random((30, 2, 80, 20), dtype=np.float32)
     task = pa.data.load((x, np.arange(30) % 2), **SPLITS)
     seen = features(task, task.train.x).reshape(-1, 2, 32, 20)
-    np.testing.assert_allclose(seen.mean((2, 3)), task.standardise(task.train.x).mean((2, 3)), atol=0.05)
+    np.testing.assert_allclose(seen.mean((2, 3)), task.preprocess(task.train.x).mean((2, 3)), atol=0.05)
 
 
 def test_numbers_are_read_off_images_in_their_own_unit(monkeypatch):

@@ -171,7 +171,7 @@ def features(task: Task, x: Tensor) -> Any:
         rows = np.arange(len(tokens)).repeat(tokens.shape[1])
         shape = (len(tokens), task.tokens)
         return scipy.sparse.csr_matrix((np.ones(tokens.size, np.float32), (rows, tokens.ravel())), shape=shape)
-    seen = task.standardise(x)
+    seen = task.preprocess(x)
     return (averaged(seen, SIDE) if is_image(task) else seen).flatten(1).numpy()
 
 

@@ -133,4 +133,4 @@ def fit_residual_network(task: Task, seed: int, device: torch.device, seconds: f
 
 def _seen(task: Task, x: Tensor) -> Tensor:
     """What it reads of raw images."""
-    return averaged(task.standardise(x), SIDE)
+    return averaged(task.preprocess(x), SIDE)
