@@ -12,7 +12,7 @@ from polyarch.runs.run import decided_by
 from polyarch.runs.search import make_problem
 from polyarch.spaces.views import All, Sparse
 from polyarch.testing.methods import check_method
-from polyarch.training.dry_run import prepare, standardised
+from polyarch.training.dry_run import prepare
 from polyarch.training.evaluation import evaluate_view
 from polyarch.uncertainty import fit_temperature
 
@@ -101,7 +101,7 @@ def test_belief_goes_by_the_weighted_examples_and_mixtures_by_densities(runs):
 
 def test_an_evaluation_tells_the_plain_log_likelihood_beside_its_objective(data):
     task = pa.data.load(data, class_weights="balanced")
-    problem, *_ = prepare(pa.methods.FixedDepth(depth=1), SPACE, task, standardised(task), repeats=2)
+    problem, *_ = prepare(pa.methods.FixedDepth(depth=1), SPACE, task, task.seen(task.train), repeats=2)
     found = evaluate_view(problem, Sparse((1,)), "train")
     outputs = problem.supernet(problem.data["train"].x.expand(2, -1, -1), Sparse((1,)))
     y, weights = task.train.y, torch.tensor(task.likelihood.weights)
