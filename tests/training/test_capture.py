@@ -1,5 +1,8 @@
+from itertools import islice
+
 import pytest
 import torch
+from bench.measuring import loop_of, problem_on
 
 import polyarch as pa
 from polyarch.methods import FixedDepth, VariationalDepth
@@ -101,6 +104,25 @@ def test_captured_cells_equal_those_on_the_cpu(tmp_path, monkeypatch, name):
         first, second = (run.history()[0]["step"] for run in (cpu, cuda))
         for key in first:
             assert second[key] == pytest.approx(first[key], rel=5e-2, abs=5e-3), key
+
+
+def losses_of(task, method, seeds):
+    """Of the first captured steps, [steps, what is measured, repeats]."""
+    problem = problem_on(task, CELLS, fast=True, repeats=len(seeds))
+    steps = islice(loop_of(method, problem, first_seed=seeds[0]).steps(), 4)
+    return torch.stack([torch.stack([value.clone() for value in info.metrics.values()]) for info in steps]).cpu()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", ["Darts", "Drnas", "Gdas", "Balenas", "Parsec", "OneShot"])
+def test_branches_of_a_graph_are_single_runs(monkeypatch, name):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    settings = {"samples": 2} if name in ("Balenas", "Parsec") else {}
+    settings |= {"form": "dense"} if name in ("Parsec", "OneShot") else {}
+    method, task = getattr(pa.methods, name)(epochs=1, **settings), pa.data.load("digits")
+    together = losses_of(task, method, [0, 1, 2])
+    for k in range(3):
+        torch.testing.assert_close(together[..., k], losses_of(task, method, [k])[..., 0], rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.cuda

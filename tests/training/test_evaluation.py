@@ -171,7 +171,11 @@ def test_replayed_passes_give_what_passes_give(digits, repeats):
     with torch.device("cuda"):
         supernet = CELLS.supernet(digits.shape, repeats)
     on_cpu = problem_of(digits, supernet)
-    problem = replace(on_cpu, data={k: Split(v.x.cuda(), v.y.cuda()) for k, v in on_cpu.data.items()})
+    problem = replace(
+        on_cpu,
+        data={k: Split(v.x.cuda(), v.y.cuda()) for k, v in on_cpu.data.items()},
+        prior=replace(on_cpu.prior, logits=on_cpu.prior.logits.cuda()),
+    )
     method, streams = Darts(epochs=2), [Streams(k) for k in range(repeats)]
     loop = Loop(method, problem, method.init(problem, streams, None), streams, Progress(), 2)
     assert loop.problem.replay is not None

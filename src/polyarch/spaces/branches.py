@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
 
 from polyarch.spaces.choice import Selection
@@ -46,11 +47,27 @@ class Merged(ABC):
         here, found = torch.cuda.current_stream(), []
         for repeat, side in enumerate(_streams(x.device, self.repeats)):
             side.wait_stream(here)
-            with torch.cuda.stream(side):
+            with torch.cuda.stream(side), _kept_for(side):
                 found.append(self.run(prepared, x[repeat], repeat))
         for side in _streams(x.device, self.repeats):
             here.wait_stream(side)
         return torch.stack(found)
+
+
+def _kept_for(side: torch.cuda.Stream) -> saved_tensors_hooks:
+    """What a branch reads again on its way back keeps its memory until it has.
+
+    Weights that `prepare` made belong to the stream that it ran on. Once the last branch has begun its way back nobody
+    holds them any more, and the next gradient that is put together on that stream would be written over them, while
+    branches still read.
+    """
+
+    def keep(saved: Tensor) -> Tensor:
+        if saved.is_cuda:
+            saved.record_stream(side)
+        return saved
+
+    return saved_tensors_hooks(keep, lambda kept: kept)
 
 
 _SIDES: dict[torch.device, list[torch.cuda.Stream]] = {}

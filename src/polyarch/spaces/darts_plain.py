@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from polyarch.spaces.layers import BatchNorm
+from polyarch.spaces.layers import BatchNorm, average_around
 
 SEPARABLE, DILATED = (0, 1), (2, 3)
 """Kinds of convolutions: 3x3 and 5x5 each. Separable ones have a second convolution behind the first."""
@@ -149,7 +149,7 @@ def pooled(x: Tensor, stride: int) -> tuple[Tensor, Tensor, Tensor]:
     """The largest and the mean of 3x3 pixels of those that there are; which was the largest; the statistics of both."""
     images = _first(x)
     largest, numbers = F.max_pool2d(images, 3, stride, 1, return_indices=True)
-    mean = F.avg_pool2d(images, 3, stride, 1, count_include_pad=False)
+    mean = average_around(images, stride)
     height, width = images.shape[2:]
     rows = numbers // width - torch.arange(0, height, stride, device=x.device)[:, None] + 1
     columns = numbers % width - torch.arange(0, width, stride, device=x.device) + 1
@@ -300,7 +300,7 @@ def value_gradient(
     found = found * (x > 0)
     with torch.enable_grad():
         again = images.detach().requires_grad_()
-        mean = F.avg_pool2d(again, 3, leaving.stride, 1, count_include_pad=False)
+        mean = average_around(again, leaving.stride)
         largest = F.max_pool2d(again, 3, leaving.stride, 1)
         [spread] = torch.autograd.grad([largest, mean], again, [_first(part) for part in by_pooled])
     found = found + _last(spread)

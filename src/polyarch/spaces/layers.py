@@ -35,6 +35,15 @@ class ResetsParameters(ABC):
         """Draws fresh weights, one generator per repeat."""
 
 
+def average_around(images: Tensor, stride: int = 1) -> Tensor:
+    """The mean over 3x3 pixels, of those that there are.
+
+    Where images lie channels last, torch 2.11 has wrong gradients of padded pooling on a CUDA device
+    (pytorch#188344): there they are pooled as images lie by default.
+    """
+    return F.avg_pool2d(images.contiguous() if images.is_cuda else images, 3, stride, 1, count_include_pad=False)
+
+
 def _draw_uniform(parameter: Tensor, fan_in: int, generators: Sequence[torch.Generator]) -> None:
     """PyTorch's default for linear and convolution layers, weights and biases alike: U(-1/sqrt(fan), 1/sqrt(fan))."""
     bound = 1 / math.sqrt(fan_in)

@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from polyarch.spaces.layers import average_around
 from polyarch.spaces.nasbench201 import EDGES, NODES, OPERATIONS
-from polyarch.spaces.nasbench201_plain import edge, pooled, statistics
+from polyarch.spaces.nasbench201_plain import edge, statistics
 
 SKIP, SMALL, LARGE, POOL = (
     OPERATIONS.index(name) for name in ("skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
@@ -35,7 +36,7 @@ def cell(x: Tensor, weights: Tensor, operations: Tensor) -> tuple[Tensor, Tensor
             seen[:, here] = torch.stack(found).detach()
             mean, factor = (part.view(1, -1, 1, 1) for part in found[:2])
             convolved = (operations[here] == SMALL) | (operations[here] == LARGE)
-            node = node + (operations[here] == SKIP) * value + (operations[here] == POOL) * pooled(value)
+            node = node + (operations[here] == SKIP) * value + (operations[here] == POOL) * average_around(value)
             node = node + convolved * (z - mean) * factor
         values.append(node)
     return values[-1], seen

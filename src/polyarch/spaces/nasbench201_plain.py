@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from polyarch.spaces.layers import BatchNorm
+from polyarch.spaces.layers import BatchNorm, average_around
 
 SKIP, FIRST, POOL = 1, 2, 4
 """Columns of weights; `FIRST` is of the first kind of convolutions."""
@@ -30,11 +30,6 @@ def block(convolved: Tensor, channels: int, target: int, source: int, k: int) ->
     """What one convolution of an edge made."""
     first = (KINDS * (target - source - 1) + k) * channels
     return convolved[:, first : first + channels]
-
-
-def pooled(x: Tensor) -> Tensor:
-    """The mean over 3x3 pixels, of those that there are."""
-    return F.avg_pool2d(x, 3, 1, 1, count_include_pad=False)
 
 
 def statistics(convolved: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -59,7 +54,7 @@ def node(
     found = torch.zeros_like(values[0])
     for source, value in enumerate(values):
         own = weights[edge(target, source)]
-        found = found + own[SKIP] * value + own[POOL] * pooled(value)
+        found = found + own[SKIP] * value + own[POOL] * average_around(value)
         for k in range(KINDS):
             z = _normalised(convolved, means, factors, channels, target, source, k)
             found = found + own[FIRST + k] * z
@@ -87,7 +82,7 @@ def sums(
     ]
     rows = [gradient, *(gradient * z for z in made)]
     if of_values:
-        rows += [gradient * part for value in values for part in (value, pooled(value))]
+        rows += [gradient * part for value in values for part in (value, average_around(value))]
     return torch.stack([row.sum((0, 2, 3)) for row in rows])
 
 
@@ -118,7 +113,7 @@ def value_gradient(
 ) -> Tensor:
     """The gradient of x_s: through the convolutions of its positive part, and through skips and pooling."""
     found = by_convolutions * (value > 0)
-    counts = _added_around(torch.ones_like(value[:1, :1]))  # how many pixels each mean of `pooled` is of
+    counts = _added_around(torch.ones_like(value[:1, :1]))  # how many pixels each mean of `average_around` is of
     for target, gradient in gradients.items():
         own = weights[edge(target, source)]
         spread = _added_around(gradient / counts)
