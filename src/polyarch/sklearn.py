@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 from typing_extensions import override
 
+from polyarch.catalogue import find
 from polyarch.core import Method
 from polyarch.data.frames import is_frame
 from polyarch.data.loading import load
@@ -23,6 +24,7 @@ from polyarch.errors import PolyarchError
 from polyarch.runs.predictor import Predictor
 from polyarch.runs.run import Run
 from polyarch.runs.search import search
+from polyarch.settings import make
 from polyarch.spaces.base import Space
 from polyarch.uncertainty.gaussians import Gaussians
 from polyarch.uncertainty.predictive import Predictive
@@ -31,7 +33,14 @@ FEWEST = 6
 """Examples: what trains, stops and selects needs some each."""
 
 
-class _ArchitectureSearch(BaseEstimator, ABC):  # type: ignore[misc]
+def _made(kind: str, named: Any) -> Any:
+    if not isinstance(named, str):
+        return named
+    cls, preset = find(kind, named)
+    return make(cls, preset)
+
+
+class _ArchitectureSearch(BaseEstimator, ABC):
     """What both have in common: learns a distribution over architectures and predicts with all of them."""
 
     def __init__(
@@ -39,7 +48,6 @@ class _ArchitectureSearch(BaseEstimator, ABC):  # type: ignore[misc]
         space: str | Space = "depth",
         method: str | Method = "variational-depth",
         *,
-        time_limit: str | float | None = None,
         validation: float = 0.15,
         random_state: Any = None,
         out: str | Path | None = None,
@@ -49,14 +57,12 @@ class _ArchitectureSearch(BaseEstimator, ABC):  # type: ignore[misc]
         Args:
             space: what may be chosen: a name, under which sizes follow from the data, or a space.
             method: how it is learnt: a name, or a method with settings of its own.
-            time_limit: seconds, or a text such as "5m"; None: as long as it takes.
             validation: the share of examples, or their number, that stop the search and select.
             random_state: the seed; of a generator, one is drawn.
             out: a folder for the run, with its report data; by default nothing is kept on disk.
         """
         self.space = space
         self.method = method
-        self.time_limit = time_limit
         self.validation = validation
         self.random_state = random_state
         self.out = out
@@ -91,7 +97,7 @@ class _ArchitectureSearch(BaseEstimator, ABC):  # type: ignore[misc]
         return self
 
     def _search(self, task: Task, out: Path, seed: int) -> Predictor:
-        run = search(self.space, task, self.method, out=out, seed=seed, time_limit=self.time_limit)
+        run = search(_made("space", self.space), task, _made("method", self.method), out=out, seed=seed)
         assert isinstance(run, Run)
         self.architecture_ = str(run.architecture)
         self._epochs = max(1, int(run.result["kept"]["epoch"]))
@@ -123,7 +129,7 @@ class _ArchitectureSearch(BaseEstimator, ABC):  # type: ignore[misc]
 
 
 @final
-class ArchitectureSearchClassifier(ClassifierMixin, _ArchitectureSearch):  # type: ignore[misc]
+class ArchitectureSearchClassifier(ClassifierMixin, _ArchitectureSearch):
     """A classifier that learns how deep, or of what, its network should be, and predicts with all that are likely."""
 
     @override
@@ -148,7 +154,7 @@ class ArchitectureSearchClassifier(ClassifierMixin, _ArchitectureSearch):  # typ
 
 
 @final
-class ArchitectureSearchRegressor(RegressorMixin, _ArchitectureSearch):  # type: ignore[misc]
+class ArchitectureSearchRegressor(RegressorMixin, _ArchitectureSearch):
     """The same for a number to predict, with its standard deviation."""
 
     @override
