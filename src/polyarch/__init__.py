@@ -96,3 +96,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         return import_module(f"polyarch.{name}")
     raise AttributeError(f"module 'polyarch' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,15 +1,16 @@
-"""Names for the command line: one line a thing. In Python, import the class instead."""
+"""Names of what there is: one line a thing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from importlib import import_module
+from inspect import isabstract
 from types import MappingProxyType
 from typing import Any
 
 from polyarch.errors import PolyarchError, unknown
-from polyarch.settings import dotted
+from polyarch.settings import dotted, make
 
 
 @dataclass(frozen=True)
@@ -249,6 +250,23 @@ def find(kind: str, name: str) -> tuple[type[Any], dict[str, Any]]:
     if not isinstance(found, type):
         raise PolyarchError(f"{name!r} is not a class; write {kind}s as package.module:ClassName")
     return found, {}
+
+
+def find_class(kind: str, name: str, wanted: type[Any]) -> tuple[type[Any], dict[str, Any]]:
+    """What `find` gives, which is held to be what was `wanted`; what a class of one's own lacks is said in words."""
+    found, preset = find(kind, name)
+    if not issubclass(found, wanted) or not is_dataclass(found) or isabstract(found):
+        raise PolyarchError(
+            f"{name!r} is no {kind}: a {kind} is a dataclass that inherits from {wanted.__module__}.{wanted.__name__} "
+            "and has all its methods"
+        )
+    return found, preset
+
+
+def named(kind: str, name: str, wanted: type[Any], settings: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    """The thing of a name, with these settings beside or instead of those that the name stands for."""
+    cls, preset = find_class(kind, name, wanted)
+    return make(cls, {**dotted(cls, preset), **dotted(cls, settings)})
 
 
 def _makes_a_module(found: Any) -> bool:

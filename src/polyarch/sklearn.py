@@ -15,7 +15,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 from typing_extensions import override
 
-from polyarch.catalogue import find
 from polyarch.core import Method
 from polyarch.data.frames import is_frame
 from polyarch.data.loading import load
@@ -24,20 +23,12 @@ from polyarch.errors import PolyarchError
 from polyarch.runs.predictor import Predictor
 from polyarch.runs.run import Run
 from polyarch.runs.search import search
-from polyarch.settings import make
 from polyarch.spaces.base import Space
 from polyarch.uncertainty.gaussians import Gaussians
 from polyarch.uncertainty.predictive import Predictive
 
 FEWEST = 6
 """Examples: what trains, stops and selects needs some each."""
-
-
-def _made(kind: str, named: Any) -> Any:
-    if not isinstance(named, str):
-        return named
-    cls, preset = find(kind, named)
-    return make(cls, preset)
 
 
 class _ArchitectureSearch(BaseEstimator, ABC):
@@ -97,7 +88,7 @@ class _ArchitectureSearch(BaseEstimator, ABC):
         return self
 
     def _search(self, task: Task, out: Path, seed: int) -> Predictor:
-        run = search(_made("space", self.space), task, _made("method", self.method), out=out, seed=seed)
+        run = search(self.space, task, self.method, out=out, seed=seed)
         assert isinstance(run, Run)
         self.architecture_ = str(run.architecture)
         self._epochs = max(1, int(run.result["kept"]["epoch"]))

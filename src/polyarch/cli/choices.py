@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass
-from inspect import isabstract
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -129,13 +128,7 @@ def make_space(name: str, assignments: Sequence[str]) -> Space:
 def find(kind: str, name: str) -> tuple[type[Any], dict[str, Any]]:
     """The class and preset settings behind a name; what a class of one's own lacks is said in words."""
     wanted = {"space": Space, "method": Method, "score": Score, "baseline": BlackBox}[kind]
-    found, preset = catalogue.find(kind, name)
-    if not issubclass(found, wanted) or not is_dataclass(found) or isabstract(found):
-        raise PolyarchError(
-            f"{name!r} is no {kind}: a {kind} is a dataclass that inherits from {wanted.__module__}.{wanted.__name__} "
-            "and has all its methods"
-        )
-    return found, preset
+    return catalogue.find_class(kind, name, wanted)
 
 
 def assign(groups: dict[str, type[Any]], assignments: Sequence[str]) -> dict[str, dict[str, Any]]:

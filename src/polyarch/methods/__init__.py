@@ -1,5 +1,8 @@
 """How belief is learnt: one paper, one file."""
 
+from typing import Any
+
+from polyarch import catalogue
 from polyarch.core import Batch, Feed, Info, Method, Problem, Stage, State
 from polyarch.methods.balenas import Balenas
 from polyarch.methods.darts import Darts
@@ -32,4 +35,14 @@ __all__ = [
     "State",
     "StochasticArchitectures",
     "VariationalDepth",
+    "named",
 ]
+
+
+def named(name: str, **settings: Any) -> Method:
+    """The method of a name (see `polyarch list`, or `package.module:Class`), with these settings beside its own.
+
+    Those of a part are given as a mapping, `named("darts", arch={"lr": 0.01})`.
+    """
+    method: Method = catalogue.named("method", name, Method, settings)
+    return method

@@ -7,6 +7,7 @@ selected, they see nothing before they are measured on it: where they are better
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from polyarch.data.task import Classification, Gaussian, Likelihood, Split, Task
 from polyarch.files import read_json, write_json
+from polyarch.runs.names import as_run
 from polyarch.runs.plain_fitting import Fitted, fit_within, is_image, order_of, recipes
 from polyarch.runs.plain_network import fit_residual_network
 from polyarch.runs.results import Networks, answers_of
@@ -138,7 +140,9 @@ class PlainModels:
         return [f"The best plain model, {best.name}, is {by} of log-likelihood behind on validation data ({told})."]
 
 
-def fit_plain_models(runs: Run | Sequence[Run], *, tell: Callable[[str], None] = lambda doing: None) -> PlainModels:
+def fit_plain_models(
+    runs: Run | str | os.PathLike[str] | Sequence[Run], *, tell: Callable[[str], None] = lambda doing: None
+) -> PlainModels:
     """Fits plain models beside a finished search, and writes `plain.json` into its folder.
 
     Of a table, logistic or ridge regression, boosted trees and a plain network; of images, a linear model of the pixels
@@ -146,13 +150,13 @@ def fit_plain_models(runs: Run | Sequence[Run], *, tell: Callable[[str], None] =
     many examples a model is given depends on how fast it is here, where there is no time for all.
 
     Args:
-        runs: a finished run; or all repeats of one search, for which they are fitted once.
+        runs: a finished run, or its folder; or all repeats of one search, for which they are fitted once.
         tell: is told what is about to be fitted.
 
     Returns:
         The models as they compare with the run, or with the first of several.
     """
-    runs = [runs] if isinstance(runs, Run) else list(runs)
+    runs = [as_run(runs)] if isinstance(runs, Run | str | os.PathLike) else list(runs)
     task, seed = runs[0].task(), runs[0].seed
     limit = max(FLOOR, SHARE * max(searched_seconds(run.history()) for run in runs))
     begun = time.monotonic()

@@ -24,6 +24,7 @@ from polyarch.files import LOCK, append, locked, make_folder
 from polyarch.runs import config as configs
 from polyarch.runs.config import CONFIG, Config
 from polyarch.runs.finishing import finish, one_repeat
+from polyarch.runs.names import Data, as_task, resolve
 from polyarch.runs.options import Compute, Start
 from polyarch.runs.own_code import own_code
 from polyarch.runs.run import METRICS, Run, check_same_data, open_repeats, open_run
@@ -39,9 +40,9 @@ from polyarch.training.reach import say_if_too_short
 
 
 def search(
-    space: Space,
-    task: Task,
-    method: Method,
+    space: Space | str,
+    task: Data,
+    method: Method | str,
     *,
     out: str | Path,
     seed: int = 0,
@@ -54,9 +55,10 @@ def search(
     """Learns a distribution over the architectures of a space, and the weights that go with it.
 
     Args:
-        space: what may be chosen.
-        task: the data.
-        method: how belief and weights are learnt.
+        space: what may be chosen: a space, or a name (see `polyarch list`, or `package.module:Class`).
+        task: the data: a task, or what `polyarch.data.load` makes one of: a name, a path, arrays (x, y), where x may be
+            a data frame, or a torch Dataset.
+        method: how belief and weights are learnt: a method, or a name.
         out: a folder for the run; it must not exist or be empty.
         seed: every random stream of the run comes from it.
         repeats: so many runs, with seeds `seed`, `seed + 1`, ..., trained as one batched computation.
@@ -72,6 +74,7 @@ def search(
         raise PolyarchError(f"repeats must be 1 or more, not {repeats}")
     if seed < 0:
         raise PolyarchError(f"seed must be 0 or more, not {seed}")
+    space, task, method = resolve(space, task, method)
     space.check(task.shape)
     method.check(space)
     if space.listed_only and not method.draws_from_space:
@@ -127,7 +130,7 @@ def search(
 def resume(
     out: str | Path,
     *,
-    task: Task | None = None,
+    task: Data | None = None,
     callbacks: Sequence[Callback] = (),
     allow_changed: bool = False,
 ) -> Run | list[Run]:
@@ -135,26 +138,27 @@ def resume(
 
     Args:
         out: the folder of the run.
-        task: the data, for a run whose data came from memory; otherwise it is loaded again and checked.
+        task: the data as `search` takes it, for a run whose data came from memory; otherwise it is loaded again and
+            checked.
         callbacks: as for `search`. The table that a run is watched by need not be given again.
         allow_changed: whether code of one's own may have changed since the run began; else that is refused.
     """
-    folder = Path(out)
+    folder, given = Path(out), None if task is None else as_task(task)
     run = Run(folder)
     if not allow_changed:
         run.config.check_code()
     if not run.finished:
-        task = task or run.task()
-        check_same_data(run.config, task)
+        data = given or run.task()
+        check_same_data(run.config, data)
         callbacks = [*table_truth_of(run.config), *callbacks]
         with locked(folder) if distributed.rank() == 0 else nullcontext():
             finished = run.finished  # by another process, since the first look
             distributed.barrier()
             if not finished:
                 with saying_what_to_lower(run.config.make_method(), run.config.make_space(), run.config.repeats):
-                    loop = _restored(folder, run.config, task, allow_changed)
-                    return _one_or_all(_train(folder, run.config, task, loop, callbacks))
-    return _one_or_all(open_repeats(folder, task, allow_changed=True))
+                    loop = _restored(folder, run.config, data, allow_changed)
+                    return _one_or_all(_train(folder, run.config, data, loop, callbacks))
+    return _one_or_all(open_repeats(folder, given, allow_changed=True))
 
 
 def make_problem(config: Config, space: Space, task: Task, device: torch.device) -> Problem:

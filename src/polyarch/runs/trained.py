@@ -6,6 +6,7 @@ it is. So that network is trained by itself, in a run folder of its own beneath 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -23,6 +24,7 @@ from polyarch.errors import PolyarchError
 from polyarch.methods.standalone import Standalone
 from polyarch.runs import search as searching
 from polyarch.runs.config import CONFIG
+from polyarch.runs.names import as_run
 from polyarch.runs.options import Compute
 from polyarch.runs.run import TRAINED, Run
 from polyarch.settings import at_least
@@ -38,36 +40,40 @@ Progress = Callable[[str], AbstractContextManager[Callback | None]]
 """From the name of a training to what is told how it goes."""
 
 
-def train_selected(run: Run, *, callbacks: Sequence[Callback] = ()) -> Run:
+def train_selected(run: Run | str | os.PathLike[str], *, callbacks: Sequence[Callback] = ()) -> Run:
     """Trains the selected network of a finished search alone, or goes on with that; `run.model()` is it from then on.
 
     It is trained on the data and with the seed of the search, as its shared weights were and for as many epochs.
 
     Args:
-        run: a search whose networks share weights; of repeats, one.
+        run: a search whose networks share weights, or its folder; of repeats, one.
         callbacks: are told how training goes.
 
     Returns:
         The run of the trained network: `run.trained`.
     """
+    run = as_run(run)
     _check(run)
     return _train(run, run.folder / TRAINED, run.architecture, run.seed, callbacks)
 
 
-def train_members(run: Run, count: int, *, progress: Progress = lambda name: nullcontext()) -> Ensemble:
+def train_members(
+    run: Run | str | os.PathLike[str], count: int, *, progress: Progress = lambda name: nullcontext()
+) -> Ensemble:
     """Trains architectures that belief draws, each alone and from a seed of its own, and the selected one if need be.
 
     Every member is a run beneath the search. What was trained before is taken as it is, and what was interrupted goes
     on; a larger count goes on from a smaller one.
 
     Args:
-        run: a search whose networks share weights; of repeats, one.
+        run: a search whose networks share weights, or its folder; of repeats, one.
         count: how many to draw.
         progress: is told of every training.
 
     Returns:
         The drawn networks as one mixture, on raw inputs.
     """
+    run = as_run(run)
     at_least("members", count, 2)
     _check(run)
     if run.trained is None:

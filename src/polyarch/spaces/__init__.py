@@ -1,5 +1,8 @@
 """What may be chosen."""
 
+from typing import Any
+
+from polyarch import catalogue
 from polyarch.spaces.base import Space, Supernet
 from polyarch.spaces.choice import Choice
 from polyarch.spaces.cost import Cost, expected_cost
@@ -37,4 +40,11 @@ __all__ = [
     "View",
     "Wiring",
     "expected_cost",
+    "named",
 ]
+
+
+def named(name: str, **settings: Any) -> Space:
+    """The space of a name (see `polyarch list`, or `package.module:Class`), with these settings beside its own."""
+    space: Space = catalogue.named("space", name, Space, settings)
+    return space

@@ -1,0 +1,58 @@
+"""What a search is told by name: spaces, methods, data and runs, which may be given as objects as well."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from torch.utils.data import Dataset
+
+from polyarch import catalogue
+from polyarch.core import Method
+from polyarch.data.loading import load
+from polyarch.data.task import Task
+from polyarch.errors import PolyarchError
+from polyarch.runs.run import Run, open_run
+from polyarch.spaces.base import Space
+
+Data = Task | str | os.PathLike[str] | Sequence[Any] | Dataset[Any]
+"""A task, or what `polyarch.data.load` makes one of: a name, a path, arrays (x, y), a torch Dataset."""
+
+
+def resolve(space: Space | str, data: Data, method: Method | str) -> tuple[Space, Task, Method]:
+    """What to search, on what and how, each given as itself or by name."""
+    task = as_task(data)
+    return as_space(space), task, as_method(method)
+
+
+def as_space(space: Space | str) -> Space:
+    """A space, or the one of a name: of the catalogue, or `package.module:Class`."""
+    found: Space = _as("space", space, Space)
+    return found
+
+
+def as_method(method: Method | str) -> Method:
+    """A method, or the one of a name: of the catalogue, or `package.module:Class`."""
+    found: Method = _as("method", method, Method)
+    return found
+
+
+def as_task(data: Data) -> Task:
+    """A task, or what is loaded with default settings; for others, load it first."""
+    return data if isinstance(data, Task) else load(data)
+
+
+def as_run(run: Run | str | os.PathLike[str]) -> Run:
+    """A run, or the finished one of a folder."""
+    return run if isinstance(run, Run) else open_run(os.fspath(run))
+
+
+def _as(kind: str, given: Any, wanted: type[Any]) -> Any:
+    if isinstance(given, str):
+        return catalogue.named(kind, given, wanted)
+    if isinstance(given, type):
+        raise PolyarchError(f"the {kind} is a class, {given.__name__}; make one of it: {given.__name__}()")
+    if not isinstance(given, wanted):
+        raise PolyarchError(f"the {kind} is of type {type(given).__name__}; give a {wanted.__name__}, or a name")
+    return given
