@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pages import PAGES
 from rewriting import in_stages, rewritten
 
 import polyarch as pa
@@ -142,22 +143,6 @@ def regression(home):
     task = pa.data.load((x, y), kind="regression", select=0.2, test=0.2)
     space, method = pa.spaces.ResidualDepth(max_depth=3, width=8), pa.methods.VariationalDepth(epochs=3)
     return made(home / "regression", space, task, method)
-
-
-PAGES = {
-    "digits": "digits_fixed",
-    "spirals": "",
-    "repeats": "spirals_fixed",
-    "spirals_fixed": "",
-    "regression": "",
-    "unsplit": "",
-    "cell_search": "",
-    "cell_alone": "",
-    "quick_cells": "",
-    "pairs": "",
-    "staged": "",
-}
-"""Searches that have a page that several tests look at, each with its baselines."""
 
 
 @pytest.fixture(scope="session")

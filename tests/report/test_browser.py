@@ -5,8 +5,7 @@ import threading
 
 import pytest
 from browser import Browser, find_browser
-
-from conftest import PAGES
+from pages import PAGES
 
 pytestmark = pytest.mark.skipif(find_browser() is None, reason="no Chromium or Chrome on the PATH")
 
