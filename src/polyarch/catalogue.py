@@ -54,6 +54,8 @@ _PARSEC = (
     "dil_conv_5x5",
 )
 
+OWN_MODULE = "module"
+"""The space of a model of one's own, which is called by what makes it."""
 SPACES = {
     "depth": Entry("polyarch.spaces.depth:ResidualDepth", "how deep a residual network should be"),
     "nasbench201": Entry("polyarch.spaces.nasbench201:NasBench201", "one operation per edge of a cell of four nodes"),
@@ -75,7 +77,7 @@ SPACES = {
         {"listed": 5, "own_aggregation": True, "own_affine": True},
     ),
     "fourier": Entry("polyarch.spaces.fourier:Fourier", "how many terms a Fourier series should have; regression"),
-    "module": Entry("polyarch.spaces.module:ModuleSpace", "choices in a model of your own: --space my_model:Network"),
+    OWN_MODULE: Entry("polyarch.spaces.module:ModuleSpace", "choices in a model of your own: --space my_model:Network"),
 }
 METHODS = {
     "variational-depth": Entry(
@@ -246,7 +248,7 @@ def find(kind: str, name: str) -> tuple[type[Any], dict[str, Any]]:
         raise unknown(kind, name, entries)
     found = load(name, kind)
     if kind == "space" and _makes_a_module(found):
-        return find("space", "module")[0], {"factory": name}
+        return find("space", OWN_MODULE)[0], {"factory": name}
     if not isinstance(found, type):
         raise PolyarchError(f"{name!r} is not a class; write {kind}s as package.module:ClassName")
     return found, {}
@@ -288,6 +290,11 @@ def name_of(kind: str, cls: type[Any], settings: Mapping[str, Any] = MappingProx
     told = dotted(cls, settings)
     fitting = [name for name, preset in own.items() if preset.items() <= told.items()]
     return max(fitting, key=lambda name: len(own[name]), default=path)
+
+
+def short(name: str) -> str:
+    """What a title has room for of a name: one's own without the module that it is in."""
+    return name.partition(":")[2] or name
 
 
 def load(path: str, kind: str) -> Any:

@@ -3,8 +3,11 @@
 import csv
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -110,7 +113,7 @@ def elsewhere(home, *command):
 
 
 def test_search(home, searched):
-    assert searched["space"] == "module"
+    assert searched["space"] == "my_model:Network"
     assert set(searched["distribution"]["probs"]) == {"layer", "act"}
     parts = dict(part.split("=") for part in searched["architecture"].split(","))
     size = 30 + 21 + (12 if parts["layer"] == "normed" else 0)
@@ -121,6 +124,22 @@ def test_search(home, searched):
         "signature": {"layer": ["linear", "normed"], "act": ["relu", "tanh"]},
     }
     assert (home / "run" / "report.html").stat().st_size > 10_000
+
+
+def test_it_goes_by_its_own_name(searched):
+    page = Path("run/report.html").read_text()
+    assert ": Network by parsec</title>" in page
+    assert "Network, selected" in page
+    assert "of space my_model:Network for" in cli("show", "run").out
+    other = ("--space", "my_model:Network", "--method", "variational-depth", "--data", "tiny.npz", "--out", "none")
+    refused("search", *other, says="'my_model:Network' is not")
+
+
+def test_its_page_tells_how_to_search_again(searched):
+    [command] = re.findall(r"<pre>(polyarch search --space.*?)</pre>", Path("run/report.html").read_text(), flags=re.S)
+    words = shlex.split(command.replace("\\\n", ""))
+    again = cli(*words[1:], "--json").json
+    assert again["metrics"] == searched["metrics"]
 
 
 SEVERAL = """

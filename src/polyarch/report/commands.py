@@ -53,7 +53,7 @@ def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[in
         catalogue.find("method", config.method["name"])[0],
     )
     words = ["polyarch", "search"]
-    words += ["--space", config.space["name"], "--method", config.method["name"], "--data", source["data"]]
+    words += ["--space", config.space_name, "--method", config.method["name"], "--data", source["data"]]
     words += ["--out", str(out), "--seed", str(config.seed)]
     words += ["--repeats", str(repeats)] if repeats > 1 else []
     words += ["--baselines", ",".join(map(str, baselines))] if baselines else []
@@ -61,9 +61,10 @@ def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[in
     words += [part for name, value in _options(run).items() for part in (f"--{name}", str(value))]
     usual = selection.rule_for("auto", config.make_space().nested, config.data["examples"])
     prior = config.make_method().prior(config.make_space()) or "uniform"
+    own = changed(space, config.space["settings"])
     settings = {
         "data": changed(source_for(source["data"]), source["settings"]),
-        "space": changed(space, config.space["settings"]),
+        "space": {name: value for name, value in own.items() if name in settings_of(space)},  # --space has the others
         "method": changed(method, config.method["settings"]),
         "search": {
             name: value

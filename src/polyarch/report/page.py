@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from polyarch import catalogue
 from polyarch.data.task import Task
 from polyarch.errors import PolyarchError
 from polyarch.files import write_whole
@@ -100,8 +101,8 @@ def _context(report: ReportData) -> dict[str, Any]:
     found = {key: make(report) for key, (_, make) in SECTIONS.items()}
     return {
         "data": config.data["name"],
-        "space": config.space["name"].rpartition(":")[2],
-        "method": config.method["name"].rpartition(":")[2],
+        "space": catalogue.short(config.space_name),
+        "method": catalogue.short(config.method["name"]),
         "nested": {"name": report.decision.name, "plural": report.members} if report.is_nested else None,
         "meaning": report.meaning,
         "share": SHARES[report.meaning.kind],

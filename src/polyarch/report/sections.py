@@ -272,7 +272,7 @@ def made(report: ReportData) -> dict[str, Any]:
         "tables": [
             ("Run", general),
             ("Data", data),
-            (f"Space: {config.space['name']}", _by_dotted_name(config.space["settings"])),
+            (f"Space: {config.space_name}", _by_dotted_name(config.space["settings"])),
             (f"Method: {config.method['name']}", _by_dotted_name(config.method["settings"])),
         ],
         "command": commands.search_command(report.run, again, len(report.runs), _trained_along(report)),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from polyarch import catalogue
 from polyarch.report import formatting
 from polyarch.report.formatting import Metric
 from polyarch.report.report_data import MIXTURE, TEMPERED, TRAINED, UNPRUNED, ReportData
@@ -67,7 +68,7 @@ def _selected_of_many(report: ReportData) -> str:
     """Of a space whose architectures are drawn rather than told; short texts are told as well."""
     if report.is_point:
         seeds = f" with {len(report.runs)} seeds" if report.several else ""
-        return f"One network of the space {report.run.config.space['name'].rpartition(':')[2]}, trained alone{seeds}."
+        return f"One network of the space {catalogue.short(report.run.config.space_name)}, trained alone{seeds}."
     texts = {str(run.architecture) for run in report.runs}
     if len(texts) > 1:
         return f"Over {len(report.runs)} seeds, the search selects {len(texts)} different architectures."

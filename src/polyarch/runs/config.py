@@ -97,12 +97,18 @@ class Config:
                 "--allow-changed (allow_changed=True in Python)"
             )
 
+    @property
+    def space_name(self) -> str:
+        """What `--space` takes for it: of a module of one's own, what makes that."""
+        name: str = self.space["name"]
+        return self.space["settings"]["factory"] if name == catalogue.OWN_MODULE else name
+
     def make_space(self) -> Space:
         """The space, checked against the decisions it had when the run began."""
         space: Space = _made("space", self.space)
         if signature(space) != self.space["signature"]:
             raise PolyarchError(
-                f"space {self.space['name']!r} no longer has the decisions that this run was made with; "
+                f"space {self.space_name!r} no longer has the decisions that this run was made with; "
                 "use the version of its code that wrote the run"
             )
         return space

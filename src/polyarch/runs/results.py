@@ -266,7 +266,7 @@ def results(run: Run, task: Task, tell: Callable[[str], None]) -> dict[str, Any]
     chosen = zip(run.space.decisions, run.architecture.choices, strict=True)
     return {
         "run": str(run.folder),
-        "space": run.config.space["name"],
+        "space": run.config.space_name,
         "method": run.config.method["name"],
         "data": run.config.data["name"],
         "seed": run.seed,

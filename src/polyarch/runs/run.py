@@ -184,7 +184,7 @@ class Run:
             supernet.load_state_dict(state, assign=True)
         except RuntimeError:
             raise PolyarchError(
-                f"the weights of {self.folder} do not fit the space {self.config.space['name']!r} as it is now; "
+                f"the weights of {self.folder} do not fit the space {self.config.space_name!r} as it is now; "
                 "use the version of its code that wrote the run"
             ) from None
         return supernet.eval().requires_grad_(False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -137,10 +137,13 @@ class Supernet(nn.Module, ABC):
 class Space(ABC):
     """What may be chosen. A subclass is a frozen dataclass whose fields are its settings."""
 
-    name: ClassVar[str]
-
     def __post_init__(self) -> None:
         settle(self)
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What it is called in messages; a class has `name: ClassVar[str] = "..."`."""
 
     @property
     @abstractmethod

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from polyarch.architecture import Architecture, Decision
+from polyarch.catalogue import short
 
 if TYPE_CHECKING:
     from polyarch.spaces.base import Space
@@ -80,7 +81,7 @@ def pictures(space: Space, probs: Probabilities) -> tuple[Graph, ...]:
         for option, probability in zip(decision.options, probs[decision.name], strict=True)
         if probability > 0
     ]
-    return (Graph(space.name, tuple(Node(str(k), label) for k, label in enumerate(labels)), tuple(edges)),)
+    return (Graph(short(space.name), tuple(Node(str(k), label) for k, label in enumerate(labels)), tuple(edges)),)
 
 
 def certain(decisions: Sequence[Decision], architecture: Architecture) -> dict[str, list[float]]:

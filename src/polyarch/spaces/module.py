@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -37,8 +37,6 @@ class ModuleSpace(Space):
 
     Outputs are logits for classes, or the mean for regression; inputs come standardised, and tokens as int64.
     """
-
-    name: ClassVar[str] = "module"
 
     factory: Callable[[], nn.Module] | str = field(default="", kw_only=False)
     """Makes the module: a function or class at the top level of a file, or its `package.module:name`. A run keeps the
@@ -126,11 +124,11 @@ class ModuleSpace(Space):
     def _check_new(self, one: nn.Module, other: nn.Module) -> None:
         """Raises where two calls made one module, or modules that share weights."""
         if other is one:
-            raise PolyarchError(f"{self._told} gives the same module twice; make a new one at every call")
+            raise PolyarchError(f"{self.name} gives the same module twice; make a new one at every call")
         shared = set(one.parameters()) & set(other.parameters())
         for name in (name for name, parameter in one.named_parameters() if parameter in shared):
             raise PolyarchError(
-                f"{self._told} gives two modules that share the weight {name}; make new ones at every call, such as by "
+                f"{self.name} gives two modules that share the weight {name}; make new ones at every call, such as by "
                 "copy.deepcopy of what is pretrained"
             )
 
@@ -171,10 +169,12 @@ class ModuleSpace(Space):
 
     def settings(self) -> dict[str, Any]:
         """The factory's name, and `max_depth` where it is set."""
-        return {"factory": self._told} | ({} if self.max_depth is None else {"max_depth": self.max_depth})
+        return {"factory": self.name} | ({} if self.max_depth is None else {"max_depth": self.max_depth})
 
     @property
-    def _told(self) -> str:
+    @override
+    def name(self) -> str:
+        """What makes the module: `--space` takes it as well."""
         return self.factory if isinstance(self.factory, str) else _reference(self.factory)
 
     def fresh(self) -> nn.Module:
@@ -185,12 +185,12 @@ class ModuleSpace(Space):
             raise
         except Exception as error:  # whatever the user's code raises
             raise PolyarchError(
-                f"{self._told} makes no module: {type(error).__name__}: {reason(error)}; it is called without arguments"
+                f"{self.name} makes no module: {type(error).__name__}: {reason(error)}; it is called without arguments"
             ) from error
         if not isinstance(module, nn.Module):
-            raise PolyarchError(f"{self._told} gives {type(module).__name__}, not an nn.Module; return the module")
+            raise PolyarchError(f"{self.name} gives {type(module).__name__}, not an nn.Module; return the module")
         if any(is_lazy(parameter) for parameter in module.parameters()):
-            raise PolyarchError(f"{self._told} has lazy layers, whose sizes are still open; write their sizes down")
+            raise PolyarchError(f"{self.name} has lazy layers, whose sizes are still open; write their sizes down")
         for part in module.modules():  # a buffer that is not saved would be drawn anew by every process
             for name, buffer in part.named_buffers(recurse=False):
                 part.register_buffer(name, buffer, persistent=True)
@@ -202,7 +202,7 @@ class ModuleSpace(Space):
         """Leaves out, in place, what lies beyond `max_depth`."""
         found = depths(module)
         if not found:
-            raise PolyarchError(f"max_depth is for a module with a Depth, and {self._told} has none; leave it out")
+            raise PolyarchError(f"max_depth is for a module with a Depth, and {self.name} has none; leave it out")
         for depth in found.values():
             if str(self.max_depth) not in depth.labels:
                 raise PolyarchError(
