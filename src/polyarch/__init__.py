@@ -1,4 +1,51 @@
-"""polyarch: learn a distribution over neural architectures in one training run, then use it."""
+"""polyarch: learn a distribution over neural architectures in one training run, then use it.
+
+    import polyarch as pa
+
+    task = pa.data.load("digits")
+    run = pa.search("depth", task, "variational-depth", out="runs/digits")
+    run.predict(task.test.x).probs
+
+Searching
+    search            learns a distribution over the architectures of a space, and the weights that go with it
+    resume            goes on with a search that was interrupted
+    Start             what a search starts from: a prior, belief or weights of other runs
+    Compute           where a search computes, and how precisely
+    Callback          is told how a search goes; may add to what it says, or end it
+    TableTruth        watches a search by a benchmark's table
+    train_selected    trains the selected network alone
+    train_members     trains networks that belief draws, each alone, as an ensemble
+    fit_plain_models  fits linear models, boosted trees and small networks to the same data
+
+What was found
+    Run               a finished search: belief, the selected architecture, networks with trained weights
+    open_run          opens a run's folder
+    open_best         opens the best of a run's repeats
+    Architecture      the option chosen for each decision of a space
+    Decision          what is chosen: a name, and the names of its options
+
+Choices in a network of your own
+    Choice            several modules, of which one runs
+    Depth             blocks, of which as many run as are chosen
+    ModuleSpace       makes a space of a network with these in it
+
+Parts, each a package with a docstring of its own
+    data              a name, a file, arrays, a data frame or a torch Dataset becomes a Task
+    spaces            what may be chosen
+    methods           how belief is learnt
+    distributions     belief over architectures
+    callbacks         what may look on while a search runs
+    uncertainty       how sure predictions are, and whether that can be trusted
+    scores            one number for each candidate architecture
+    ranking           how far scores and belief can be trusted
+    blackbox          searches without belief: random, evolution, local
+    tables            ground truth of benchmarks
+    diagnostics       what shared weights do
+    sklearn           searches as scikit-learn's estimators
+
+PolyarchError is what all errors are that say what to do. Numpy arrays are taken wherever tensors are. In `docs/` of the
+repository are pages on all of this.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +64,7 @@ if TYPE_CHECKING:
         methods,
         ranking,
         scores,
+        sklearn,
         spaces,
         tables,
         uncertainty,
@@ -60,6 +108,7 @@ __all__ = [
     "resume",
     "scores",
     "search",
+    "sklearn",
     "spaces",
     "tables",
     "train_members",

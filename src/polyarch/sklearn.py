@@ -27,6 +27,8 @@ from polyarch.spaces.base import Space
 from polyarch.uncertainty.gaussians import Gaussians
 from polyarch.uncertainty.predictive import Predictive
 
+__all__ = ["ArchitectureSearchClassifier", "ArchitectureSearchRegressor"]
+
 FEWEST = 6
 """Examples: what trains, stops and selects needs some each."""
 

@@ -1,5 +1,7 @@
 """A search on tables as people have them, and what the run then says of others."""
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -38,7 +40,7 @@ def run(tmp_path_factory):
     """Of prices, from a .csv file."""
     home = tmp_path_factory.mktemp("people")
     people().to_csv(home / "people.csv", index=False)
-    task = pa.data.load(home / "people.csv", label="price")
+    task = pa.data.load(home / "people.csv", label="price", calibrate=30)
     return pa.search(
         ResidualDepth(max_depth=2), task, FixedDepth(depth=1, epochs=60, batch_size=32, weights=SLOW), out=home / "run"
     )
@@ -106,6 +108,36 @@ def test_data_frames_arrays_and_tensors_are_answered_alike(run, tmp_path, caplog
     ):
         with pytest.raises(PolyarchError, match=says):
             run.predict(x)
+
+
+def test_promises_are_made_of_whatever_is_predicted(run, tmp_path):
+    task = run.task()
+    wanted = run.prediction_intervals(task.test.x, 0.8)
+    assert (wanted[:, 0] < wanted[:, 1]).all()
+    rows = people().iloc[task.indices["test"].numpy()][["city", "age", "size"]]
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    for x in (rows, tmp_path / "rows.csv"):
+        assert torch.equal(run.prediction_intervals(x, 0.8), wanted)
+    with pytest.raises(PolyarchError, match="ask for prediction_intervals"):
+        run.prediction_sets(rows, 0.8)
+
+
+def test_a_task_and_a_run_say_what_they_are(run, tmp_path):
+    first, inputs, splits = repr(run.task()).split("\n")
+    assert first == "Task 'people': predicts a number with one noise for all"
+    low, high = run.task().train.y.min().item(), run.task().train.y.max().item()
+    assert inputs == f"  inputs: 3 columns, 1 of words; targets: {low:g} to {high:g}"
+    assert splits == "  splits: train 165, select 45, calibrate 30, test 60"
+    told = repr(run).split("\n")
+    assert told[:2] == [f"Run('{run.folder}'): fixed-depth on the space depth for people, seed 0", "  found: depth=1"]
+    rmse = run.result["metrics"]["test"]["rmse"]
+    assert told[2].startswith(f"  selected network on test data: rmse {rmse:.4g}, log_likelihood ")
+    assert len(told) == 3  # of one depth the mixture is the network
+    shutil.copytree(run.folder, tmp_path / "run")
+    (tmp_path / "run" / "result.json").write_text("{")
+    assert "result.json is damaged" in repr(pa.Run(tmp_path / "run"))
+    (tmp_path / "run" / "result.json").unlink()
+    assert "not finished: fixed-depth on the space depth" in repr(pa.Run(tmp_path / "run"))
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,12 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
 
+from polyarch.data.in_words import task_in_words
 from polyarch.data.kinds import Inputs, inputs_of
 from polyarch.data.preprocess import AS_READ, Preprocess, Units
 from polyarch.data.vocabulary import Columns
@@ -32,6 +34,12 @@ class Split:
 
     x: Tensor
     y: Tensor
+
+    def __post_init__(self) -> None:
+        """Numpy arrays become tensors, which share their memory."""
+        for name, values in vars(self).items():
+            if isinstance(values, np.ndarray):
+                object.__setattr__(self, name, torch.from_numpy(values))
 
     def __len__(self) -> int:
         return len(self.y)
@@ -89,6 +97,11 @@ class Likelihood(ABC):
         """The everyday metric per example [..., batch]: 1 where a class is right, or the squared error."""
 
     @property
+    def words(self) -> str:
+        """What is predicted, for people."""
+        return type(self).__name__
+
+    @property
     def unweighted(self) -> Likelihood:
         """The same, in which every example counts alike."""
         return self
@@ -134,6 +147,11 @@ class Classification(Likelihood):
         # outputs.
         fit = output.gather(-1, target.unsqueeze(-1)).squeeze(-1) - output.logsumexp(-1)
         return self.counted(fit, target)
+
+    @property
+    @override
+    def words(self) -> str:
+        return f"one of {self.classes} classes{', weighted' if len(self.weights) else ''}"
 
     @property
     @override
@@ -201,6 +219,12 @@ class Gaussian(Likelihood):
     def outputs(self) -> int:  # type: ignore[override]
         """The mean, and where every input has its own noise the logarithm of the variance."""
         return 2 if self.noise == "input" else 1
+
+    @property
+    @override
+    def words(self) -> str:
+        kinds = {"fixed": "fixed noise", "task": "one noise for all", "input": "noise of every input's own"}
+        return f"a number with {kinds[self.noise]}"
 
     @property
     @override
@@ -376,6 +400,9 @@ class Task:
     def shape(self) -> TaskShape:
         """What a network must know of the task."""
         return TaskShape(self.input_shape, self.likelihood.outputs, self.tokens)
+
+    def __repr__(self) -> str:
+        return task_in_words(self)
 
 
 @dataclass(frozen=True)

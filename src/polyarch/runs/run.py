@@ -31,6 +31,7 @@ from polyarch.errors import PolyarchError
 from polyarch.files import read_json
 from polyarch.runs import guarantees
 from polyarch.runs.config import Config
+from polyarch.runs.in_words import run_in_words
 from polyarch.runs.predictor import Predictor
 from polyarch.spaces.base import Space, Supernet
 from polyarch.streams import Streams
@@ -336,26 +337,31 @@ class Run:
         """What log-probabilities of the mixture are divided by before they are told; 1 where none was fitted."""
         return self.result.get("temperature") or 1.0
 
-    def prediction_sets(self, x: Tensor, coverage: float) -> Tensor:
-        """Which classes may be the true one of raw inputs [n, ...]: [n, classes] bool.
+    def prediction_sets(self, x: Any, coverage: float) -> Tensor:
+        """Which classes may be the true one of inputs as `predict` takes them: [n, classes] bool.
 
         For inputs that are exchangeable with the run's calibration examples, the true class is in its set with at least
         the probability `coverage`: on average, not for every kind of input (`uncertainty.conformal`).
         """
-        ensemble = self.ensemble()
-        if not isinstance(ensemble.likelihood, data.Classification):
+        if not self.classifies:
             raise PolyarchError("sets are of classes, and this run predicts a number; ask for prediction_intervals")
-        quantile = guarantees.quantile_for_coverage(self, ensemble, coverage)
-        return class_sets(guarantees.predicted_classes(self, ensemble, x).log_probs, quantile)
+        said, quantile = self._promised(x, coverage)
+        assert isinstance(said, Predictive)
+        return class_sets(said.log_probs, quantile)
 
-    def prediction_intervals(self, x: Tensor, coverage: float) -> Tensor:
-        """From where to where the true number of raw inputs [n, ...] may be, by the same promise: [n, 2]."""
-        ensemble = self.ensemble()
-        if isinstance(ensemble.likelihood, data.Classification):
+    def prediction_intervals(self, x: Any, coverage: float) -> Tensor:
+        """From where to where the true number of such inputs may be, by the same promise: [n, 2]."""
+        if self.classifies:
             raise PolyarchError("intervals are of numbers, and this run predicts a class; ask for prediction_sets")
-        quantile = guarantees.quantile_for_coverage(self, ensemble, coverage)
-        said = guarantees.predicted_numbers(self, ensemble, x)
+        said, quantile = self._promised(x, coverage)
+        assert isinstance(said, Gaussians)
         return intervals(said.mean, said.std, quantile)
+
+    def _promised(self, x: Any, coverage: float) -> tuple[Predictive | Gaussians, float]:
+        """What `predict` says of inputs, and the quantile of calibration scores under which that keeps its promise."""
+        predictor = self.predictor()
+        quantile = guarantees.quantile_for_coverage(self.trained or self, predictor.ensemble, coverage)
+        return predictor(self._given(x)), quantile
 
     def predictor(self) -> Predictor:
         """What answers for the run, apart from its folder: the mixture of `ensemble()`, after the run's temperature.
@@ -374,7 +380,11 @@ class Run:
         Args:
             x: an array or a data frame, a path, or a tensor of raw inputs as a task has them (`task.test.x`).
         """
-        return self.predictor()(self.inputs_at(os.fspath(x))[1] if isinstance(x, str | os.PathLike) else x)
+        return self.predictor()(self._given(x))
+
+    def _given(self, x: Any) -> Any:
+        """Inputs, read where they are a path."""
+        return self.inputs_at(os.fspath(x))[1] if isinstance(x, str | os.PathLike) else x
 
     def task(self) -> Task:
         """The data of the run, loaded again from where it came and checked to be the same."""
@@ -492,7 +502,7 @@ class Run:
             ) from None
 
     def __repr__(self) -> str:
-        return f"Run({str(self.folder)!r})"
+        return run_in_words(self)
 
 
 def open_run(folder: str | Path, *, allow_changed: bool = False) -> Run:

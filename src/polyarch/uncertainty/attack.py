@@ -9,8 +9,10 @@ from torch import Tensor
 
 from polyarch.errors import PolyarchError
 from polyarch.settings import at_least
+from polyarch.uncertainty.arrays import takes_arrays
 
 
+@takes_arrays
 def pgd(
     log_probs_of: Callable[[Tensor], Tensor],
     x: Tensor,
@@ -85,6 +87,7 @@ def _gradient(log_probs_of: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) ->
     return gradient
 
 
+@takes_arrays
 def image_range(x: Tensor, highest_byte: float = 255.0) -> tuple[float, float]:
     """The lowest and the highest value that a pixel can have, where inputs are images in a known range.
 

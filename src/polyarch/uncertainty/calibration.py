@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from polyarch.errors import PolyarchError
+from polyarch.uncertainty.arrays import takes_arrays
 from polyarch.uncertainty.checks import checked
 from polyarch.uncertainty.classes import Confusion, auc
 from polyarch.uncertainty.gaussians import Gaussians
@@ -37,6 +38,7 @@ class Reliability:
     """[bins] int64, number of predictions."""
 
 
+@takes_arrays
 def accuracy(log_probs: Tensor, target: Tensor) -> float:
     """Share of examples whose most probable class is the true one.
 
@@ -51,6 +53,7 @@ def accuracy(log_probs: Tensor, target: Tensor) -> float:
     return (log_probs.argmax(-1) == target).double().mean().item()
 
 
+@takes_arrays
 def log_likelihood(log_probs: Tensor, target: Tensor) -> float:
     """Mean log-probability of the true class, in nats.
 
@@ -67,6 +70,7 @@ def log_likelihood(log_probs: Tensor, target: Tensor) -> float:
     return log_probs.gather(-1, target.unsqueeze(-1)).mean().item()
 
 
+@takes_arrays
 def brier(log_probs: Tensor, target: Tensor) -> float:
     """Multi-class Brier score: 0 is perfect, 2 is certain and wrong.
 
@@ -81,6 +85,7 @@ def brier(log_probs: Tensor, target: Tensor) -> float:
     return (log_probs.exp() - one_hot(target, log_probs.shape[-1])).square().sum(-1).mean().item()
 
 
+@takes_arrays
 def reliability(log_probs: Tensor, target: Tensor, bins: int = 15) -> Reliability:
     """Confidence and accuracy of the predicted class, in bins of confidence.
 
@@ -105,6 +110,7 @@ def reliability(log_probs: Tensor, target: Tensor, bins: int = 15) -> Reliabilit
     )
 
 
+@takes_arrays
 def ece(log_probs: Tensor, target: Tensor, bins: int = 15) -> float:
     """Expected calibration error of the predicted class (Guo et al. 2017, Eq. 3).
 
@@ -121,6 +127,7 @@ def ece(log_probs: Tensor, target: Tensor, bins: int = 15) -> float:
     return (diagram.count * gaps).nansum().item() / len(target)
 
 
+@takes_arrays
 def ece_all_classes(log_probs: Tensor, target: Tensor, bins: int = 10) -> float:
     """The calibration error in the released code of Antorán et al. 2020: not the usual one, kept to compare with it.
 
@@ -148,6 +155,7 @@ def ece_all_classes(log_probs: Tensor, target: Tensor, bins: int = 10) -> float:
     return (corrects - count * edges[1:]).abs().sum().item() / log_probs.numel()
 
 
+@takes_arrays
 def summary(log_probs: Tensor, target: Tensor) -> dict[str, float]:
     """What is measured of a classifier: by every class alike (`classes`), and by every example alike.
 
@@ -173,6 +181,7 @@ def summary(log_probs: Tensor, target: Tensor) -> dict[str, float]:
     }
 
 
+@takes_arrays
 def regression_summary(said: Gaussians, target: Tensor) -> dict[str, float]:
     """What is measured of a network, or of a mixture of them, that predicts a number.
 

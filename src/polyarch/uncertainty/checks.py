@@ -18,9 +18,9 @@ def checked(log_probs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
             "log-probabilities must be [n, classes] and targets [n], neither empty, got "
             f"{list(log_probs.shape)} and {list(target.shape)}; give one row and one class number per example"
         )
-    if target.dtype != torch.int64:
+    if target.is_floating_point() or target.dtype == torch.bool:
         raise PolyarchError(f"targets must be class numbers in int64, got {target.dtype}; convert with .long()")
-    log_probs, target = log_probs.detach().cpu().double(), target.cpu()
+    log_probs, target = log_probs.detach().cpu().double(), target.cpu().long()
     classes = log_probs.shape[1]
     low, high = target.aminmax()
     if low < 0 or high >= classes:

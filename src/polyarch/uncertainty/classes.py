@@ -12,6 +12,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from polyarch.uncertainty.arrays import takes_arrays
 from polyarch.uncertainty.checks import checked
 from polyarch.uncertainty.detection import auroc
 
@@ -25,6 +26,7 @@ class Confusion:
     """[classes, classes] int64: the true class by row, the most probable one by column."""
 
     @classmethod
+    @takes_arrays
     def of(cls, log_probs: Tensor, target: Tensor) -> Confusion:
         """What the most probable classes of log-probabilities [n, classes] are where the true ones are [n] int64."""
         log_probs, target = checked(log_probs, target)
@@ -101,6 +103,7 @@ def class_names(count: int, names: Sequence[str] = ()) -> list[str]:
     return list(names) or [str(number) for number in range(count)]
 
 
+@takes_arrays
 def auc(log_probs: Tensor, target: Tensor) -> float | None:
     """Area under the ROC curve: how often an example of a class has more of it than one of another; ties count half.
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from polyarch.errors import PolyarchError
+from polyarch.uncertainty.arrays import takes_arrays
 
 
 def examples_for_coverage(coverage: float) -> int:
@@ -25,6 +26,7 @@ def examples_for_coverage(coverage: float) -> int:
     return math.ceil(share / (1 - share))
 
 
+@takes_arrays
 def conformal_quantile(scores: Tensor, coverage: float) -> float:
     """The score that a new one stays at or below with a probability of at least `coverage`.
 
@@ -45,6 +47,7 @@ def conformal_quantile(scores: Tensor, coverage: float) -> float:
     return scores.detach().cpu().double().kthvalue(rank).values.item()
 
 
+@takes_arrays
 def class_scores(log_probs: Tensor, target: Tensor) -> Tensor:
     """1 - p(true class), [n]: its sets are the smallest on average (Sadinle et al. 2019).
 
@@ -55,6 +58,7 @@ def class_scores(log_probs: Tensor, target: Tensor) -> Tensor:
     return 1 - log_probs.double().gather(-1, target.unsqueeze(-1)).squeeze(-1).exp()
 
 
+@takes_arrays
 def class_sets(log_probs: Tensor, quantile: float) -> Tensor:
     """Which classes are in the set of each input, [n, classes] bool.
 
@@ -70,6 +74,7 @@ def class_sets(log_probs: Tensor, quantile: float) -> Tensor:
     return likely.scatter(-1, log_probs.argmax(-1, keepdim=True), True)
 
 
+@takes_arrays
 def number_scores(mean: Tensor, deviation: Tensor, target: Tensor) -> Tensor:
     """|target - mean| / deviation, [n]: an error of twice the size is no stranger where twice as much was expected.
 
@@ -81,6 +86,7 @@ def number_scores(mean: Tensor, deviation: Tensor, target: Tensor) -> Tensor:
     return (target.double() - mean).abs() / deviation
 
 
+@takes_arrays
 def intervals(mean: Tensor, deviation: Tensor, quantile: float) -> Tensor:
     """The numbers whose score is at most the quantile: [n, 2], from mean - quantile deviation to the same above.
 

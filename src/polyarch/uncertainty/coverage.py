@@ -11,6 +11,7 @@ from scipy.special import bdtr
 from torch import Tensor
 
 from polyarch.errors import PolyarchError
+from polyarch.uncertainty.arrays import takes_arrays
 
 LEVELS = 10
 """`threshold_for_risk` tries to keep a tenth of the inputs, two tenths, ..., all."""
@@ -42,6 +43,7 @@ class RiskCoverage:
         return (widths * self.risk).sum().item()
 
 
+@takes_arrays
 def risk_coverage(confidence: Tensor, correct: Tensor) -> RiskCoverage:
     """The curve of risk against coverage.
 
@@ -58,6 +60,7 @@ def risk_coverage(confidence: Tensor, correct: Tensor) -> RiskCoverage:
     return RiskCoverage(confidence=confidence[last], coverage=kept / len(confidence), risk=errors[last] / kept)
 
 
+@takes_arrays
 def risk_coverage_of(log_probs: Tensor, target: Tensor) -> RiskCoverage:
     """The curve of a classifier that answers where its predicted class is most probable.
 
@@ -69,6 +72,7 @@ def risk_coverage_of(log_probs: Tensor, target: Tensor) -> RiskCoverage:
     return risk_coverage(log_confidence.double().exp(), predicted == target.cpu())
 
 
+@takes_arrays
 def errors_last(correct: Tensor) -> RiskCoverage:
     """The best curve that so many errors allow: all of them come after everything that is right.
 
@@ -87,6 +91,7 @@ def examples_for_risk(risk: float, *, doubt: float = 0.05) -> int:
     return math.ceil(math.log(doubt / LEVELS) / math.log1p(-risk))
 
 
+@takes_arrays
 def threshold_for_risk(confidence: Tensor, correct: Tensor, risk: float, *, doubt: float = 0.05) -> float:
     """Above which confidence the risk is at most a chosen one, for new inputs and not on these alone.
 

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from polyarch.errors import PolyarchError
+from polyarch.uncertainty.arrays import takes_arrays
 from polyarch.uncertainty.predictive import Predictive
 
 SCORES = ("mutual_information", "entropy", "confidence")
 """What `detection` tells inputs apart by; a score falls as the confidence rises: one minus the top probability."""
 
 
+@takes_arrays
 def auroc(inside: Tensor, outside: Tensor) -> float:
     """Area under the ROC curve: how often an outside input scores above an inside one.
 
@@ -33,6 +35,7 @@ def auroc(inside: Tensor, outside: Tensor) -> float:
     return (below + not_above).double().mean().item() / (2 * len(inside))
 
 
+@takes_arrays
 def fpr95(inside: Tensor, outside: Tensor) -> float:
     """False-positive rate at a true-positive rate of 95 %: what it costs to notice most of the outside inputs.
 

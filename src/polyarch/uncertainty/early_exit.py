@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from polyarch.data.preprocess import Preprocess
 from polyarch.spaces.stepwise import Steps
+from polyarch.uncertainty.arrays import takes_arrays
 from polyarch.uncertainty.ensemble import Ensemble
 
 BATCH = 1024
@@ -56,6 +57,7 @@ class ExitCurve:
         return int((self.excess <= risk).nonzero()[-1])
 
 
+@takes_arrays
 def exit_curve(confidence: Tensor, correct: Tensor) -> ExitCurve:
     """The curve of accuracy against mean depth.
 

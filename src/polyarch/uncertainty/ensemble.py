@@ -16,6 +16,7 @@ from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Supernet
 from polyarch.spaces.layers import Dropout
 from polyarch.spaces.views import All, Sparse
+from polyarch.uncertainty.arrays import takes_arrays
 from polyarch.uncertainty.gaussians import Gaussians
 from polyarch.uncertainty.predictive import Predictive
 
@@ -132,6 +133,7 @@ class Ensemble(nn.Module):
         self.register_buffer("weights", weights)
         self.likelihood = likelihood.unweighted  # a mixture is of densities
 
+    @takes_arrays
     def members(self, x: Tensor) -> Tensor:
         """Every member's output: [members, n, outputs]."""
         outputs: Tensor = self.networks(self.preprocess(x))
@@ -141,6 +143,7 @@ class Ensemble(nn.Module):
         """The mixture's output [n, outputs]: log-probabilities for classes, the mean for regression."""
         return self.likelihood.mixture(self.members(x), self.weights)
 
+    @takes_arrays
     def log_likelihood(self, x: Tensor, target: Tensor) -> Tensor:
         """Log sum_m w_m p(target | x, m), [n]."""
         fit = self.likelihood.log_likelihood(self.members(x), target)

@@ -13,6 +13,7 @@ from torch.special import ndtr, ndtri
 
 from polyarch.data.task import Gaussian
 from polyarch.errors import PolyarchError
+from polyarch.uncertainty.arrays import takes_arrays
 
 HALVINGS = 64
 """After so many, what is left of an interval is below the precision of its ends."""
@@ -67,12 +68,14 @@ class Gaussians:
         """[n], the standard deviation: the root of `variance`."""
         return self.variance.sqrt()
 
+    @takes_arrays
     def log_prob(self, y: Tensor) -> Tensor:
         """Log sum_m w_m N(y), [n], in nats."""
         residuals = (y - self.means) / self.deviations
         own = -0.5 * residuals.square() - self.deviations.log() - 0.5 * math.log(2 * math.pi)
         return (own + self.weights.log()[:, None]).logsumexp(0)
 
+    @takes_arrays
     def cdf(self, y: Tensor) -> Tensor:
         """The probability of at most y, [n]."""
         return self.weights @ ndtr((y - self.means) / self.deviations)
@@ -97,10 +100,12 @@ class Gaussians:
         """The ends [n] of the central interval that holds the target with this probability."""
         return self.quantile((1 - coverage) / 2), self.quantile((1 + coverage) / 2)
 
+    @takes_arrays
     def centrality(self, y: Tensor) -> Tensor:
         """The probability of the smallest central interval that y is in, [n]: evenly spread over 0 to 1 if honest."""
         return (2 * self.cdf(y) - 1).abs()
 
+    @takes_arrays
     def crps(self, y: Tensor) -> Tensor:
         """Continuous ranked probability score (Grimit et al. 2006), [n], in the unit of y; less is better.
 

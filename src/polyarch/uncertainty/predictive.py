@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from polyarch.errors import PolyarchError
+from polyarch.uncertainty.arrays import takes_arrays
 
 
 @final
@@ -31,6 +32,7 @@ class Predictive:
     """[n], entropy - expected_entropy, between the class and the member; never below 0."""
 
     @classmethod
+    @takes_arrays
     def from_members(cls, member_log_probs: Tensor, weights: Tensor) -> Predictive:
         """Mixes members. Gradients pass, and no value is read back, so that it can be captured and exported.
 

@@ -7,6 +7,7 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from polyarch.errors import PolyarchError
+from polyarch.uncertainty.arrays import takes_arrays
 
 NOTICED = 1.92
 """Nats of log-likelihood that a temperature must gain, the 95 % point of the likelihood-ratio test (half of
@@ -15,6 +16,7 @@ HOTTEST = 20.0
 """Temperatures are sought between this and one by this."""
 
 
+@takes_arrays
 def fit_temperature(log_probs: Tensor, target: Tensor, counts: Tensor | None = None) -> float:
     """The temperature T at which softmax(log p / T) has the largest log-likelihood.
 
