@@ -239,18 +239,21 @@ KINDS = {"space": SPACES, "method": METHODS, "score": SCORES, "baseline": BASELI
 def find(kind: str, name: str) -> tuple[type[Any], dict[str, Any]]:
     """The class and preset settings behind a name, or behind `package.module:name` for one of your own.
 
-    A space's name may also lead to what makes a module with choices in it.
+    A space's name may also lead to what makes a module with choices in it, and say its arguments.
     """
     entries = KINDS[kind]
     if name in entries:
         return load(entries[name].path, kind), dict(entries[name].settings)
-    if ":" not in name:
-        raise unknown(kind, name, entries)
-    found = load(name, kind)
+    path, call, _ = name.partition("(")
+    if ":" not in path:
+        raise unknown(kind, path, entries)
+    found = load(path, kind)
     if kind == "space" and _makes_a_module(found):
         return find("space", OWN_MODULE)[0], {"factory": name}
     if not isinstance(found, type):
         raise PolyarchError(f"{name!r} is not a class; write {kind}s as package.module:ClassName")
+    if call:
+        raise PolyarchError(f"{name!r}: arguments are for modules of one's own; set those of a {kind} by --set")
     return found, {}
 
 

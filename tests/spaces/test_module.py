@@ -3,7 +3,6 @@
 import importlib
 import itertools
 import sys
-from functools import partial
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -428,30 +427,6 @@ def test_what_is_wrong_is_said_before_training(tmp_path, factory, message):
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("factory", "message"),
-    [
-        (lambda: whole(), "a run could not find '<lambda>' again"),
-        (partial(needy, 4), "a run could not find '<no name>' again"),
-        (Vectors().block, "a run could not find 'Vectors.block' again"),
-        (nn.Linear(4, 3), "pass a function or class defined at the top level of a file"),
-        (3, "a run could not find '<no name>' again"),
-        ("", "say what makes the module: ModuleSpace(Network) in Python, --space my_file:Network"),
-        (None, "say what makes the module"),
-    ],
-)  # fmt: skip
-def test_factories_that_no_run_would_find_again(factory, message):
-    def local():
-        return whole()
-
-    with pytest.raises(PolyarchError, match=r"could not find 'test_factories.*local' again"):
-        ModuleSpace(local)
-    with pytest.raises(PolyarchError) as caught:
-        ModuleSpace(factory)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

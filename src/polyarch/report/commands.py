@@ -13,6 +13,7 @@ from polyarch.distributions import selection
 from polyarch.runs.options import Compute
 from polyarch.runs.run import Run
 from polyarch.settings import dotted, make, settings_of, written
+from polyarch.spaces.factory import is_held
 
 
 def changed(cls: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,9 +45,9 @@ def _arguments(run: Run) -> dict[str, str]:
 
 
 def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[int] = ()) -> str | None:
-    """What repeats a search from the shell; None where the data or the prior exist in Python alone."""
+    """What repeats a search from the shell; None where data, prior or networks exist in Python alone."""
     config, source = run.config, run.config.data["source"]
-    if source is None or not isinstance(config.prior, str):
+    if source is None or not isinstance(config.prior, str) or _is_object(config.space["settings"].get("factory")):
         return None
     space, method = (
         catalogue.find("space", config.space["name"])[0],
@@ -90,7 +91,7 @@ def search_call(run: Run, out: Path, repeats: int = 1) -> str:
         cls, _ = catalogue.find(kind, described["name"])
         held = make(cls, described["settings"])
         names = dict.fromkeys(name.partition(".")[0] for name in changed(cls, described["settings"]))
-        values = ", ".join(f"{name}={getattr(held, name)!r}" for name in names)
+        values = ", ".join(f"{name}={_in_python(getattr(held, name))}" for name in names)
         home = f"pa.{kind}s." if cls.__module__.startswith(f"polyarch.{kind}s.") else ""
         made[kind] = f"{home}{cls.__name__}({values})"
     extra = f", repeats={repeats}" if repeats > 1 else ""
@@ -99,6 +100,16 @@ def search_call(run: Run, out: Path, repeats: int = 1) -> str:
         f"pa.search(\n    {made['space']},\n    task,\n    {made['method']},\n"
         f"    out={str(out)!r}, seed={config.seed}{extra}, select={config.select!r},\n)"
     )
+
+
+def _is_object(factory: str | None) -> bool:
+    """Whether networks are made by what no text stands for."""
+    return factory is not None and is_held(factory)
+
+
+def _in_python(value: Any) -> str:
+    """A setting as Python has it; dots where that was an object."""
+    return "..." if isinstance(value, str) and is_held(value) else repr(value)
 
 
 def _lines(parts: Sequence[str], wide: int = 100) -> str:

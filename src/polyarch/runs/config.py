@@ -21,6 +21,7 @@ from polyarch.files import read_json, write_json
 from polyarch.runs.own_code import own_code
 from polyarch.settings import make, plain
 from polyarch.spaces.base import Space
+from polyarch.spaces.factory import identity, name_of
 from polyarch.version import __version__
 
 FORMAT = 5
@@ -101,7 +102,7 @@ class Config:
     def space_name(self) -> str:
         """What `--space` takes for it: of a module of one's own, what makes that."""
         name: str = self.space["name"]
-        return self.space["settings"]["factory"] if name == catalogue.OWN_MODULE else name
+        return name_of(self.space["settings"]["factory"]) if name == catalogue.OWN_MODULE else name
 
     def make_space(self) -> Space:
         """The space, checked against the decisions it had when the run began."""
@@ -112,6 +113,14 @@ class Config:
                 "use the version of its code that wrote the run"
             )
         return space
+
+    def take_space(self, space: Space) -> None:
+        """Has a space at hand whose networks an object makes; raises where the run was made with another."""
+        if _identity(describe_space(space)) != _identity(self.space):
+            raise PolyarchError(
+                "the space that was given makes other networks than those of this run; give what the run was made "
+                "with, or leave it out"
+            )
 
     def make_method(self) -> Method:
         """The method with its settings."""
@@ -156,6 +165,13 @@ def describe_space(space: Space) -> dict[str, Any]:
         "settings": space.settings(),
         "signature": signature(space),
     }
+
+
+def _identity(described: Any) -> Any:
+    """A space as a config holds it, wherever its objects are made."""
+    if isinstance(described, dict):
+        return {name: _identity(value) for name, value in described.items()}
+    return identity(described) if isinstance(described, str) else described
 
 
 def signature(space: Space) -> dict[str, list[str]]:

@@ -13,10 +13,10 @@ from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
 
-from polyarch.spaces.module import main_file, main_name
+from polyarch.spaces.factory import main_file, main_name
 
-REFERENCE = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)[\w.]*")
-"""`package.module:name`."""
+REFERENCE = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
+"""`package.module:name`, also where arguments follow, or others."""
 ALL = "*"
 INSTALLED = {"site-packages", "dist-packages"}
 STANDARD = Path(sysconfig.get_path("stdlib"))
@@ -55,8 +55,8 @@ def own_code(described: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 def _references(described: Any) -> Iterator[Use]:
     """Every `package.module:name` in what a config says of a space or a method."""
-    if isinstance(described, str) and (found := REFERENCE.fullmatch(described)):
-        yield found[1], found[2]
+    if isinstance(described, str):
+        yield from ((found[1], found[2]) for found in REFERENCE.finditer(described))
     elif isinstance(described, Mapping | list):
         for value in described.values() if isinstance(described, Mapping) else described:
             yield from _references(value)

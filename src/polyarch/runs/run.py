@@ -505,26 +505,27 @@ class Run:
         return run_in_words(self)
 
 
-def open_run(folder: str | Path, *, allow_changed: bool = False) -> Run:
+def open_run(folder: str | Path, *, allow_changed: bool = False, space: Space | None = None) -> Run:
     """A finished run; for a folder of several repeats, take one of `open_repeats`, or `open_best`.
 
     Args:
         folder: of the run.
         allow_changed: whether code of one's own may have changed since the run was made; else that is refused.
+        space: of the run, where an object made its networks that has no name, such as a lambda, in another process.
     """
-    run = _opened(folder, None, allow_changed)
+    run = _opened(folder, None, allow_changed, space)
     if run.config.repeats > 1:
         best = repeat_folder(run.folder, best_repeat(folder, allow_changed=allow_changed))
         raise PolyarchError(f"{folder} holds {run.config.repeats} repeats; open one of them, such as {best}, the best")
     return run
 
 
-def open_best(folder: str | Path, *, allow_changed: bool = False) -> Run:
+def open_best(folder: str | Path, *, allow_changed: bool = False, space: Space | None = None) -> Run:
     """Of a finished run's repeats the best by validation data, or by the training objective where there is none.
 
-    For a single run, itself. Test data has no part in it. `allow_changed` is that of `open_run`.
+    For a single run, itself. Test data has no part in it. `allow_changed` and `space` are those of `open_run`.
     """
-    run = _opened(folder, None, allow_changed)
+    run = _opened(folder, None, allow_changed, space)
     if run.config.repeats == 1:
         return run
     return Run(repeat_folder(run.folder, best_repeat(folder, allow_changed=allow_changed)), None, allow_changed)
@@ -566,8 +567,10 @@ def open_repeats(folder: str | Path, task: Task | None = None, *, allow_changed:
     return [Run(each, task, allow_changed) for each in folders]
 
 
-def _opened(folder: str | Path, task: Task | None, allow_changed: bool) -> Run:
+def _opened(folder: str | Path, task: Task | None, allow_changed: bool, space: Space | None = None) -> Run:
     run = Run(folder, task, allow_changed)
+    if space is not None:
+        run.config.take_space(space)
     if not run.finished:
         raise PolyarchError(f"{folder} is not finished; run `{resume_command(run.folder)}`")
     if not allow_changed:

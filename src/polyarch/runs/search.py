@@ -133,6 +133,7 @@ def resume(
     task: Data | None = None,
     callbacks: Sequence[Callback] = (),
     allow_changed: bool = False,
+    space: Space | None = None,
 ) -> Run | list[Run]:
     """Goes on with a search that was interrupted, to the same end as if it had not been.
 
@@ -142,9 +143,12 @@ def resume(
             checked.
         callbacks: as for `search`. The table that a run is watched by need not be given again.
         allow_changed: whether code of one's own may have changed since the run began; else that is refused.
+        space: that of `open_run`.
     """
     folder, given = Path(out), None if task is None else as_task(task)
     run = Run(folder)
+    if space is not None:
+        run.config.take_space(space)
     if not allow_changed:
         run.config.check_code()
     if not run.finished:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any
 
 import torch
@@ -23,6 +21,7 @@ from polyarch.settings import AtLeast
 from polyarch.spaces.base import Space, Supernet, relaxation_of
 from polyarch.spaces.choice import Choice
 from polyarch.spaces.cost import Cost, CostTable, choice_costs, cost_of
+from polyarch.spaces.factory import calls, check_factory, name_of, text_of
 from polyarch.spaces.own_depth import Depth, OwnDepthSupernet, depths
 from polyarch.spaces.relaxation import Relaxation, SimplexPerDecision
 from polyarch.spaces.repeats import InTurn
@@ -38,25 +37,23 @@ class ModuleSpace(Space):
     Outputs are logits for classes, or the mean for regression; inputs come standardised, and tokens as int64.
     """
 
-    factory: Callable[[], nn.Module] | str = field(default="", kw_only=False)
-    """Makes the module: a function or class at the top level of a file, or its `package.module:name`. A run keeps the
-    name, so that it can make its networks again."""
+    factory: Callable[[], nn.Module] | nn.Module | str = field(default="", kw_only=False)
+    """Makes the module: a function or class at the top level of a file, or its `package.module:name`, with arguments
+    where it takes some: `my_file:Network(width=64)`. A run keeps the name, so that it can make its networks again.
+
+    Or what has no name: a lambda, or a module, with whose weights all networks then begin. Another process must be
+    given it again (`open_run(folder, space=...)`)."""
     max_depth: Annotated[int, AtLeast(0)] | None = None
     """Of a module with a `Depth`, the deepest network considered; blocks beyond it are left out. None: all blocks."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.factory:
-            raise PolyarchError(
-                "say what makes the module: ModuleSpace(Network) in Python, --space my_file:Network on the command line"
-            )
-        if not isinstance(self.factory, str):
-            _reference(self.factory)
+        check_factory(self.factory)
 
     @cached_property
     def make(self) -> Callable[[], nn.Module]:
-        """The factory itself."""
-        return _resolved(self.factory) if isinstance(self.factory, str) else self.factory
+        """What is called for a new module."""
+        return calls(self.factory)
 
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
@@ -169,23 +166,38 @@ class ModuleSpace(Space):
 
     def settings(self) -> dict[str, Any]:
         """The factory's name, and `max_depth` where it is set."""
-        return {"factory": self.name} | ({} if self.max_depth is None else {"max_depth": self.max_depth})
+        return {"factory": self._told} | ({} if self.max_depth is None else {"max_depth": self.max_depth})
+
+    @cached_property
+    def _told(self) -> str:
+        """By which a run finds the factory again."""
+        return text_of(self.factory, self.whole)
 
     @property
     @override
     def name(self) -> str:
-        """What makes the module: `--space` takes it as well."""
-        return self.factory if isinstance(self.factory, str) else _reference(self.factory)
+        """What makes the module: `--space` takes it as well, where it is the name of a class or function."""
+        return name_of(self.factory)
 
     def fresh(self) -> nn.Module:
         """A new module, from torch's own chance, with all buffers among what is saved."""
+        module = self.whole()
+        if self.max_depth is not None:
+            self._cut(module)
+        return module
+
+    def whole(self) -> nn.Module:
+        """The same with all blocks of a `Depth`; where there is memory, since what the user writes may read values."""
+        where = torch.get_default_device()
         try:
-            module = self.make()
+            with torch.device("cpu" if where.type == "meta" else where):
+                module = self.make()
         except PolyarchError:
             raise
         except Exception as error:  # whatever the user's code raises
+            how = "so" if "(" in self.name else "without arguments"
             raise PolyarchError(
-                f"{self.name} makes no module: {type(error).__name__}: {reason(error)}; it is called without arguments"
+                f"{self.name} makes no module: {type(error).__name__}: {reason(error)}; it is called {how}"
             ) from error
         if not isinstance(module, nn.Module):
             raise PolyarchError(f"{self.name} gives {type(module).__name__}, not an nn.Module; return the module")
@@ -194,8 +206,6 @@ class ModuleSpace(Space):
         for part in module.modules():  # a buffer that is not saved would be drawn anew by every process
             for name, buffer in part.named_buffers(recurse=False):
                 part.register_buffer(name, buffer, persistent=True)
-        if self.max_depth is not None:
-            self._cut(module)
         return module
 
     def _cut(self, module: nn.Module) -> None:
@@ -271,44 +281,3 @@ def _settled(module: nn.Module, chosen: Callable[[Any], nn.Module]) -> nn.Module
         if child is not None:
             module._modules[name] = _settled(child, chosen)
     return module
-
-
-def _reference(factory: Callable[[], nn.Module]) -> str:
-    """The text by which a factory is found again."""
-    name = getattr(factory, "__qualname__", "<no name>")
-    if not callable(factory) or "<" in name or "." in name:
-        raise PolyarchError(
-            f"a run could not find {name!r} again; pass a function or class defined at the top level of a file, "
-            "which takes no arguments and returns the module"
-        )
-    module = factory.__module__
-    if module == "__main__":
-        module = main_name()
-    return f"{module}:{name}"
-
-
-def main_name() -> str:
-    """What the running script is called when it is imported."""
-    main = sys.modules["__main__"]
-    if main.__spec__ is not None:  # python -m package.script
-        return main.__spec__.name
-    path = main_file()
-    return path.stem if path else "__main__"
-
-
-def main_file() -> Path | None:
-    """Where the running script is; None where there is none, as in a notebook."""
-    path = getattr(sys.modules["__main__"], "__file__", None)
-    return Path(path) if path else None
-
-
-def _resolved(reference: str) -> Callable[[], nn.Module]:
-    from polyarch.catalogue import load  # imports spaces itself
-
-    module, _, name = reference.partition(":")
-    main = sys.modules["__main__"]
-    if module == main_name() and hasattr(main, name):  # the script that runs: importing it would run it again
-        made: Callable[[], nn.Module] = getattr(main, name)
-        return made
-    found: Callable[[], nn.Module] = load(reference, "space")
-    return found
