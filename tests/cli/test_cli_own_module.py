@@ -135,6 +135,13 @@ def test_it_goes_by_its_own_name(searched):
     refused("search", *other, says="'my_model:Network' is not")
 
 
+def test_flat_belief_is_said(searched):
+    largest = np.mean([max(shares) for shares in searched["distribution"]["probs"].values()])
+    flat = f"flat: the largest share of a decision is, on average, {largest:.3f}, and 0.500 would be no preference"
+    assert f"\n  it is {flat}" in cli("show", "run").out
+    assert f"Belief is {flat}" in Path("run/report.html").read_text()
+
+
 def test_its_page_tells_how_to_search_again(searched):
     [command] = re.findall(r"<pre>(polyarch search --space.*?)</pre>", Path("run/report.html").read_text(), flags=re.S)
     words = shlex.split(command.replace("\\\n", ""))

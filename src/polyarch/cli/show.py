@@ -122,16 +122,21 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
 
 
 def _belief(found: list[dict[str, Any]]) -> str:
-    """What it rules out, how far it moved and lags, and what it means: a line each."""
+    """Whether it is flat or what it rules out, how far it moved and lags, and what it means: a line each."""
+    from polyarch.distributions.flatness import flat_in_words
+
     beliefs = [result["distribution"] for result in found]
     moved = [belief["kl"] for belief in beliefs if "kl" in belief]
     known = [result["evidence"] for result in found if "evidence" in result]
     lines = []
-    if known:
+    if known and not any(own["ruled_out"] for own in known):
+        lines.append(f"it is flat: it rules out none of {known[0]['options']} options")
+    elif known:
         out = _short([own["ruled_out"] for own in known])
         mass = _short([100 * own["ruled_out_prior_mass"] for own in known])
-        rules_out = f"{out} of {known[0]['options']} options, which had {mass} % of the prior"
-        lines.append(f"it rules out {rules_out if any(own['ruled_out'] for own in known) else 'no option'}")
+        lines.append(f"it rules out {out} of {known[0]['options']} options, which had {mass} % of the prior")
+    elif moved and (flat := flat_in_words([belief["probs"] for belief in beliefs])):
+        lines.append(f"it is {flat}")
     if moved:
         lines.append(f"the search moved it by {_short(moved)} nats, KL(belief || prior)")
     for split, name in {"select": "validation", "train": "training"}.items():

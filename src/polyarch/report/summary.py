@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from polyarch import catalogue
+from polyarch.distributions.flatness import flat_in_words
 from polyarch.report import formatting
 from polyarch.report.formatting import Metric
 from polyarch.report.report_data import MIXTURE, TEMPERED, TRAINED, UNPRUNED, ReportData
@@ -27,6 +28,7 @@ def finding(report: ReportData) -> list[str]:
         *(_plain(report) if plain_is_better else ()),
         _selected(report),
         _ruled_out(report),
+        _flat(report),
         collapse(report),
         _saved(report),
         _scores(report),
@@ -62,6 +64,16 @@ def _ruled_out(report: ReportData) -> str:
         return ""
     out = formatting.number(formatting.mean([own["ruled_out"] for own in known]), 0)
     return f"Belief rules out {out} of {known[0]['options']} {report.members}."
+
+
+def _flat(report: ReportData) -> str:
+    """That belief over architectures prefers hardly any, where it could have been learnt."""
+    flat = (
+        ""
+        if report.is_nested or not report.learns
+        else flat_in_words([result["distribution"]["probs"] for result in report.results])
+    )
+    return f"Belief is {flat}; another seed may select another architecture." if flat else ""
 
 
 def _selected_of_many(report: ReportData) -> str:
