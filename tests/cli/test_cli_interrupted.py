@@ -302,14 +302,29 @@ def test_a_limit_on_the_size_of_files(tmp_path, finished, size):
 
 def test_a_search_that_diverges_at_once(tmp_path):
     out = tmp_path / "run"
-    says = ("training diverged", "after epoch 1", "with weights.lr=1e+20", "in another --out", "--set weights.lr=0.1")
+    says = ("training diverged", "after epoch 1", "with weights.lr=1e+20", "in another --out")
+    advice = "--set weights.lr=0.1 --set weights.grad_clip=5"
     for command in (("search", *TINY, "--set", "weights.lr=1e20", "--out", out), ("search", "--resume", "--out", out)):
         said = cli(*command)
         assert said.code == 2
         begun, error = said.err.splitlines(keepends=True)
         assert begun == "search: 42 train, 18 select, 40 test examples\n"
         check_one_line(error, says)
+        assert error.endswith(f", such as with {advice}\n")
         assert (out / "config.json").exists()
+    assert cli("search", *TINY, "--set", "weights.lr=1e20", *advice.split(), "--out", tmp_path / "slower").code == 0
+
+
+def test_what_is_not_standardised_is_told_to_be(tmp_path):
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    np.savez(tmp_path / "prices.npz", x=x, y=200_000 + 50_000 * x[:, 0])
+    command = ("search", *SMALL, "--data", tmp_path / "prices.npz", "--set", "select=0.3", "--set", "epochs=20")
+    said = cli(*command, "--set", "standardise=false", "--out", tmp_path / "run")
+    assert said.code == 2
+    _, advice = said.err.strip().split(", such as with ")
+    assert advice == "--set standardise=true --set weights.lr=0.01 --set weights.grad_clip=5"
+    found = cli(*command, *advice.split(), "--out", tmp_path / "again", "--json").json
+    assert found["metrics"]["test"]["rmse"] < 50_000
 
 
 def test_a_search_that_diverges_later_keeps_what_it_measured(tmp_path, monkeypatch):

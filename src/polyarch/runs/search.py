@@ -23,6 +23,7 @@ from polyarch.errors import PolyarchError
 from polyarch.files import LOCK, append, locked, make_folder
 from polyarch.runs import config as configs
 from polyarch.runs.config import CONFIG, Config
+from polyarch.runs.divergence import advice, used_rates
 from polyarch.runs.finishing import finish, one_repeat
 from polyarch.runs.names import Data, as_task, resolve
 from polyarch.runs.options import Compute, Start
@@ -30,7 +31,6 @@ from polyarch.runs.own_code import own_code
 from polyarch.runs.run import METRICS, Run, check_same_data, open_repeats, open_run
 from polyarch.runs.saving import newest_whole, save, under
 from polyarch.runs.table_truth import open_table_truth, table_truth_of
-from polyarch.settings import dotted, plain
 from polyarch.spaces.base import Space
 from polyarch.spaces.sub_spaces import Listed, Restricted
 from polyarch.streams import Streams
@@ -314,7 +314,7 @@ def _run_stage(
         try:
             line = loop.epoch()
         except Diverged as diverged:
-            raise _diverged(folder, loop, diverged) from None
+            raise _diverged(folder, config, loop, diverged) from None
         if line is None:
             continue
         with torch.no_grad():  # a graph that outlives the epoch would be met by the next recording, on another stream
@@ -348,16 +348,14 @@ def _tell_of_steps(loop: Loop, callbacks: Sequence[Callback]) -> Callable[[Info]
     return tell if hearing else None
 
 
-def _diverged(folder: Path, loop: Loop, diverged: Diverged) -> PolyarchError:
-    settings = dotted(type(loop.method), plain(loop.method))
-    rates = {name: value for name, value in settings.items() if name.rpartition(".")[2] == "lr" and value}
-    used = ", ".join(f"{name}={value:g}" for name, value in rates.items())
-    smaller = " ".join(f"--set {name}={min(value / 10, 0.1):g}" for name, value in rates.items())
+def _diverged(folder: Path, config: Config, loop: Loop, diverged: Diverged) -> PolyarchError:
+    used = ", ".join(f"{name}={value:g}" for name, value in used_rates(loop.method).items())
+    slower = advice(loop.method, (config.data["source"] or {}).get("settings", {}))
     kept = f"; what was measured until then is in {folder / METRICS}" if (folder / METRICS).exists() else ""
     return PolyarchError(
         f"training diverged: after epoch {diverged.epoch} the objective was no longer a number"
         f"{f' with {used}' if used else ''}{kept}; start again in another --out"
-        f"{f', learning more slowly: {smaller}' if smaller else ' with other settings'}"
+        f"{f', such as with {slower}' if slower else ' with other settings'}"
     )
 
 
