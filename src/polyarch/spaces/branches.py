@@ -65,7 +65,7 @@ def _kept_for(side: torch.cuda.Stream) -> saved_tensors_hooks:
     def keep(saved: Tensor) -> Tensor:
         if saved.is_cuda:
             saved.record_stream(side)
-        return saved
+        return saved.detach()  # a node that kept its own output by a hook would keep itself, and all before it
 
     return saved_tensors_hooks(keep, lambda kept: kept)
 
