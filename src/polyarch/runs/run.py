@@ -29,7 +29,7 @@ from polyarch.distributions.evidence import Evidence
 from polyarch.distributions.priors import uniform
 from polyarch.errors import PolyarchError
 from polyarch.files import read_json
-from polyarch.runs import guarantees
+from polyarch.runs import exporting, guarantees
 from polyarch.runs.config import Config
 from polyarch.runs.in_words import run_in_words
 from polyarch.runs.predictor import Predictor
@@ -211,6 +211,19 @@ class Run:
         network = self.networks([architecture or self.architecture])[0]
         parts = [self.preprocess(), network, self.units()]
         return nn.Sequential(*filter(None, parts)).eval().requires_grad_(False)
+
+    def save(self, path: str | os.PathLike[str], model: nn.Module | None = None) -> None:
+        """Writes `model()` to a file that needs no polyarch.
+
+        One that ends in `.pt2` is a program for `torch.export.load`: it takes any number of raw inputs, of the type
+        that docs/plain-module.md tells. One that ends in `.safetensors` has the weights alone, under the names of
+        `model().state_dict()`.
+
+        Args:
+            path: of the file; what is there is replaced.
+            model: what to write instead, such as `model()` after further training.
+        """
+        exporting.save(self, Path(path), self.model() if model is None else model)
 
     def likelihood(self, of: Literal["network", "shared", "mixture", "before"] = "network") -> Likelihood:
         """What outputs say of targets as they were read; where noise is learnt, as validation data had it at the end.
