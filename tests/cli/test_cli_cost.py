@@ -24,6 +24,7 @@ def test_a_cell_of_the_benchmark():
         "architecture": BEST,
         "parameters": 1_288_506,
         "macs": 184_730_250,
+        "uncounted": ["add", "avg_pool2d", "batch_norm", "mean", "relu"],
     }
 
 
@@ -65,6 +66,7 @@ def test_words():
     said = cli("cost", "--space", "nasbench201", "--arch", BEST)
     assert (said.code, said.err) == (0, "")
     assert "1,288,506 parameters, 184,730,250 multiply-accumulates" in said.out
+    assert "not counted: add, avg_pool2d, batch_norm, mean, relu" in said.out
 
 
 def test_a_network_too_large_for_memory():

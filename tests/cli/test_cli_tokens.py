@@ -135,4 +135,12 @@ def test_scores_that_change_inputs_a_little(home, searched, score):
 def test_memory_and_cost(home, searched):
     needs = cli("doctor", "--space", "my_reader:Reader", *PARSEC[:-2], "--data", "texts.npz", "--json")
     assert needs.json["search"]["parameters"] == 20 * 8 + 18
-    assert searched.json["cost"]["selected"] == {"parameters": 178, "macs": 18}
+    assert searched.json["cost"]["selected"] == {
+        "parameters": 178,
+        "macs": 18,
+        "uncounted": sorted(["embedding", "mean" if "mean" in searched.json["architecture"] else "amax"]),
+    }
+    asked = ("cost", "--space", "my_reader:Reader", "--input", "6", "--tokens", "20", "--classes", "2")
+    found = cli(*asked, "--arch", "mix=largest", "--json").json
+    assert (found["parameters"], found["macs"], found["uncounted"]) == (178, 18, ["amax", "embedding"])
+    refused(*asked[:-4], "--tokens", "21", "--arch", "mix=largest", says="on 21 tokens of shape (6,)")

@@ -17,6 +17,9 @@ def cost(
     inputs: Annotated[
         str, typer.Option("--input", metavar="CxHxW", help="Shape of one input; a single number is a vector.")
     ] = "3x32x32",
+    tokens: Annotated[
+        int, typer.Option("--tokens", min=0, help="Inputs are so many different tokens; 0: they are numbers.")
+    ] = 0,
     latency: Annotated[bool, typer.Option("--latency", help="Also measure the time of a forward pass.")] = False,
     batch: Annotated[int, typer.Option("--batch", min=1, help="Inputs of a measured pass.")] = 1,
     device: Annotated[str, typer.Option("--device", help="Where to measure: auto, cpu or cuda.")] = "auto",
@@ -28,11 +31,12 @@ def cost(
     from polyarch.data.task import TaskShape
 
     chosen = make_space(space, settings)
-    shape = TaskShape(input_shape(inputs), classes)
+    shape = TaskShape(input_shape(inputs), classes, tokens)
     chosen.check(shape)
     architecture = chosen.parse(arch)
     found: dict[str, object] = {"space": space, "architecture": str(architecture)}
-    found |= vars(chosen.cost(architecture, shape))
+    counted = chosen.cost(architecture, shape)
+    found |= vars(counted)
     if latency:
         from polyarch.runs.options import find_device
         from polyarch.spaces.cost import forward_seconds
@@ -45,7 +49,9 @@ def cost(
         print(json.dumps(found))
         return
     print(f"{architecture} of {space}, inputs {inputs}, {classes} outputs:")
-    print(f"  {found['parameters']:,} parameters, {found['macs']:,} multiply-accumulates")
+    print(f"  {counted.parameters:,} parameters, {counted.macs:,} multiply-accumulates")
+    if counted.uncounted:
+        print(f"  not counted: {', '.join(counted.uncounted)}")
     if latency:
         print(f"  {seconds * 1000:.2f} ms for a batch of {batch} on {found['device']}")
 

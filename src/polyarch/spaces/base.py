@@ -230,9 +230,7 @@ class Space(ABC):
 
     def cost(self, architecture: Architecture, shape: TaskShape) -> Cost:
         """Parameters and multiply-accumulates of the network to train, computed without memory for its weights."""
-        with torch.device("meta"):
-            module = self.evaluated().build(architecture, shape)
-        return cost_of(module, shape)
+        return cost_of(lambda: self.evaluated().build(architecture, shape), shape)
 
     def canonical(self, architecture: Architecture) -> str:
         """A text that is the same for architectures that are the same network, differently written."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
+from polyarch.data.checks import reason
 from polyarch.errors import PolyarchError
 from polyarch.spaces.choice import ChoicePoints, DropPath, choice_points, owners, selecting
+from polyarch.spaces.counting import Counting
 from polyarch.spaces.relaxation import Relaxation, SimplexPerDecision
 
 if TYPE_CHECKING:
@@ -26,41 +29,69 @@ AUXILIARY = "auxiliary."
 
 @dataclass(frozen=True)
 class Cost:
-    """Parameters, and multiply-accumulates of convolutions and linear layers for one example; a bias is one more."""
+    """What the network in use takes, for one example."""
 
     parameters: int
     macs: int
+    """Multiply-accumulates of convolutions, matrix products, attention and recurrent layers; a bias is one more."""
+    uncounted: tuple[str, ...] = field(default=(), compare=False)
+    """Operations of the network that calculate as well and are not among these, by torch's names."""
 
 
-def cost_of(module: nn.Module, shape: TaskShape) -> Cost:
-    """Counts by running `module` once on its own device (the meta device does, and holds no memory)."""
-    macs = _macs(module, shape)
-    parameters = sum(p.numel() for name, p in module.named_parameters() if not name.startswith(AUXILIARY))
-    return Cost(parameters, sum(macs.values()))
+def cost_of(make: Callable[[], nn.Module], shape: TaskShape) -> Cost:
+    """Counts by running what `make` gives once, on the meta device, where nothing takes memory.
 
-
-def _macs(module: nn.Module, shape: TaskShape) -> dict[str, int]:
-    """Multiply-accumulates of every convolution and linear layer, by its path, in one pass in evaluation mode."""
-    macs: dict[str, int] = {}
-    hooks = []
-    for path, layer in module.named_modules():
-        if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Linear):
-
-            def count(layer: nn.Module, _: tuple[Tensor, ...], output: Tensor, path: str = path) -> None:
-                weight, bias = layer.weight, layer.bias
-                assert isinstance(weight, Tensor)
-                macs[path] = macs.get(path, 0) + output[0].numel() * (weight[0].numel() + (bias is not None))
-
-            hooks.append(layer.register_forward_hook(count))
-    training = module.training
+    What reads values back does not run there, and is made and run in memory.
+    """
     try:
-        with torch.no_grad():
-            module.eval()(shape.trial(1, _device(module)))
+        with torch.device("meta"):
+            network = make()
+        return _cost(network, shape)
+    except Exception:  # whatever a space of one's own raises
+        return cost_in_memory(make, shape)
+
+
+def cost_in_memory(make: Callable[[], nn.Module], shape: TaskShape) -> Cost:
+    """Counts by running what `make` gives once, on zeros: where values decide what runs, theirs do."""
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        return _cost(make(), shape)
+
+
+def _cost(network: nn.Module, shape: TaskShape) -> Cost:
+    counted = _counted(network, shape)
+    parameters = sum(p.numel() for name, p in network.named_parameters() if not name.startswith(AUXILIARY))
+    return Cost(parameters, counted.macs.total(), tuple(sorted(counted.uncounted)))
+
+
+def _counted(network: nn.Module, shape: TaskShape) -> Counting:
+    """Multiply-accumulates by the path of a module, in one pass in evaluation mode.
+
+    Operations are seen whole in inference mode. Where a network does not run in it, since it takes gradients itself,
+    they are seen as torch takes them apart.
+    """
+    x, training, fused = shape.trial(1, _device(network)), network.training, torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # attention as one operation that has no formula
+    network.eval()
+    try:
+        try:
+            return _pass(network, x, torch.inference_mode())
+        except RuntimeError:
+            return _pass(network, x, torch.no_grad())
+    except Exception as error:  # whatever a module of one's own raises
+        raise PolyarchError(
+            f"what {type(network).__name__} costs is not known, since it does not run on one input of shape "
+            f"{tuple(shape.input)}: {type(error).__name__}: {reason(error)}"
+        ) from error
     finally:
-        module.train(training)
-        for hook in hooks:
-            hook.remove()
-    return macs
+        network.train(training)
+        torch.backends.mha.set_fastpath_enabled(fused)
+
+
+def _pass(network: nn.Module, x: Tensor, gradients_off: AbstractContextManager[Any]) -> Counting:
+    counting = Counting()
+    with gradients_off, counting.modules_of(network), counting:
+        network(x)
+    return counting
 
 
 def _device(module: nn.Module) -> torch.device:
@@ -155,7 +186,7 @@ def choice_costs(make: Callable[[], nn.Module], relaxation: Relaxation, shape: T
         )
     everything = {d.name: torch.ones(len(d), 1, 1, device=_device(network)) for d in relaxation.simplices}
     with selecting(points, everything):
-        macs = _macs(network, shape)
+        macs = _counted(network, shape).macs
     sizes = {name: p.numel() for name, p in network.named_parameters() if not name.startswith(AUXILIARY)}
     options = {d.name: [[0, 0] for _ in d.options] for d in relaxation.simplices}
     base = [0, 0]
@@ -163,7 +194,8 @@ def choice_costs(make: Callable[[], nn.Module], relaxation: Relaxation, shape: T
         for name, count in counts.items():
             owner = _owner(name, points)
             (base if owner is None else options[owner[0]][owner[1]])[part] += count
-    return CostTable(Cost(*base), {name: [Cost(*each) for each in rows] for name, rows in options.items()})
+    costs = {name: [Cost(parameters, macs) for parameters, macs in rows] for name, rows in options.items()}
+    return CostTable(Cost(base[0], base[1]), costs)
 
 
 def _owner(name: str, points: ChoicePoints) -> Owner:

@@ -20,7 +20,7 @@ from polyarch.errors import PolyarchError
 from polyarch.settings import AtLeast
 from polyarch.spaces.base import Space, Supernet, relaxation_of
 from polyarch.spaces.choice import Choice
-from polyarch.spaces.cost import Cost, CostTable, choice_costs, cost_of
+from polyarch.spaces.cost import Cost, CostTable, choice_costs, cost_in_memory
 from polyarch.spaces.factory import calls, check_factory, name_of, text_of
 from polyarch.spaces.own_depth import Depth, OwnDepthSupernet, depths
 from polyarch.spaces.relaxation import Relaxation, SimplexPerDecision
@@ -152,8 +152,7 @@ class ModuleSpace(Space):
     @override
     def cost(self, architecture: Architecture, shape: TaskShape) -> Cost:
         """In memory, since what the user writes may read values back."""
-        with _apart():
-            return cost_of(self.build(architecture, shape), shape)
+        return cost_in_memory(lambda: self.build(architecture, shape), shape)
 
     def cost_table(self, shape: TaskShape) -> CostTable:
         """In memory, like `cost`."""
