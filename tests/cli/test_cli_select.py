@@ -7,6 +7,7 @@ import pytest
 from commandline import cli, refused
 
 import polyarch as pa
+from polyarch.runs.examples import EXAMPLES
 from polyarch.scores import Parameters, SynFlow, sample_and_score
 
 SEARCH = ("--space", "nasbench201", "--method", "parsec", "--data", "digits", "--device", "cpu", "--no-train")
@@ -115,5 +116,7 @@ def test_no_run(tmp_path):
 
 
 def test_data_that_is_gone(from_memory):
+    assert cli("select", from_memory, "--by", "snip", "--sample", 5).code == 0
+    (from_memory / EXAMPLES).unlink()
     refused("select", from_memory, "--by", "snip", says="came from memory")
     assert cli("select", from_memory, "--by", "synflow", "--sample", 5, "--json").json["architecture"]

@@ -20,6 +20,7 @@ from polyarch.distributions import Categorical, uniform
 from polyarch.files import read_json, write_json
 from polyarch.runs import search as searching
 from polyarch.runs.config import CONFIG, FORMAT
+from polyarch.runs.examples import EXAMPLES
 from polyarch.runs.run import METRICS, WEIGHTS, Run, open_repeats, read_history
 from polyarch.runs.search import resume, search
 from polyarch.testing.callbacks import InterruptAfter
@@ -89,11 +90,12 @@ def test_stages_resume_bit_equal_wherever_they_were_interrupted(tmp_path, monkey
         assert timeless(run.folder) == timeless(tmp_path / "whole" / home)
 
 
-def test_data_from_memory_must_be_passed_again(tmp_path):
+def test_data_from_memory_that_is_not_kept_must_be_passed_again(tmp_path):
     random = np.random.default_rng(0)
     task = pa.data.load((random.normal(size=(40, 2)), np.arange(40) % 2))
     with pytest.raises(KeyboardInterrupt):
         search(SPACE, task, METHOD, out=tmp_path / "run", compute=pa.Compute("cpu"), callbacks=[InterruptAfter(1)])
+    (tmp_path / "run" / EXAMPLES).unlink()
     with pytest.raises(PolyarchError, match="came from memory"):
         resume(tmp_path / "run")
     other = pa.data.load((random.normal(size=(40, 2)), np.arange(40) % 2))

@@ -1,5 +1,6 @@
 """Sample and score, on a search of seconds."""
 
+import shutil
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ import torch
 
 import polyarch as pa
 from polyarch import PolyarchError
+from polyarch.runs.examples import EXAMPLES
 from polyarch.scores import Candidate, Macs, Score, Snip, SynFlow, sample_and_score
 from polyarch.scores.sampling import candidates_of
 from polyarch.streams import Streams
@@ -109,10 +111,11 @@ def test_belief_without_log_probabilities(run, monkeypatch):
     assert {c.log_prob for c in (found.argmax, *found.candidates)} == {None}
 
 
-def test_refusals(run):
+def test_refusals(run, tmp_path):
     with pytest.raises(PolyarchError, match="n is 0"):
         sample_and_score(run, Macs(), n=0)
-    gone = pa.open_run(run.folder)  # without the data that was in memory
+    shutil.copytree(run.folder, tmp_path / "run", ignore=shutil.ignore_patterns(EXAMPLES))
+    gone = pa.open_run(tmp_path / "run")
     assert sample_and_score(gone, SynFlow(), n=2).candidates
     with pytest.raises(PolyarchError, match="came from memory"):
         sample_and_score(gone, Snip(), n=2)

@@ -16,6 +16,7 @@ from polyarch import PolyarchError
 from polyarch.architecture import Decision
 from polyarch.data.task import TaskShape
 from polyarch.distributions import Categorical
+from polyarch.runs.examples import EXAMPLES
 from polyarch.runs.run import STATISTICS
 from polyarch.spaces import Cost, ModuleSpace, NasBench201, Sparse, expected_cost
 from polyarch.spaces.choice import ChoicePoint
@@ -674,6 +675,7 @@ def test_data_in_memory(own, tmp_path, kind):
     assert torch.equal(reopened.model()(x), run.model()(x))
     assert torch.equal(reopened.model(other)(x), run.model(other)(x))
     (tmp_path / "run" / STATISTICS).unlink()
+    (tmp_path / "run" / EXAMPLES).unlink()
     with pytest.raises(PolyarchError, match="came from memory"):
         pa.open_run(tmp_path / "run").model(other)
 

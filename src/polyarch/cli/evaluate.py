@@ -83,7 +83,7 @@ def evaluate(
     strength = {"budget": _share("--budget", budget), "steps": steps, "step_size": _share("--step-size", step_size)}
     opened = open_run(run, allow_changed=allow_changed)
     architecture = opened.selected(select) if select else opened.architecture
-    split = opened.task().test if data is None else opened.other_data(data)
+    split = opened.task(sample=True).test if data is None else opened.other_data(data)
     if split is None:
         raise PolyarchError("this run has no test data; name some with --data")
     for_classes = {"--ood": ood, "--attack": attack, "--classes": classes or None, "--figure": figure}

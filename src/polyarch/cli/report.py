@@ -49,7 +49,7 @@ def write(
     def beside(seed: int) -> list[Run]:
         return [next((run for run in repeats if run.seed == seed), repeats[0]) for repeats in others]
 
-    task = runs[0].task()
+    task = runs[0].task(sample=True)
     pages = [write_report(run, task, baselines=beside(run.seed)) for run in runs]
     if len(runs) == 1:
         return pages[0]

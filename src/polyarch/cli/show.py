@@ -158,9 +158,7 @@ def _training(folder: Path, run: Run) -> str:
 
     if run.trained is not None:
         return f"trained alone, in {run.trained.folder}"
-    in_memory = run.config.data["source"] is None
-    how = "pa.train_selected(run)" if in_memory else resume_command(folder)
-    return f"under shared weights; `{how}` trains it alone"
+    return f"under shared weights; `{resume_command(folder)}` trains it alone"
 
 
 def _truth(truth: dict[str, Any]) -> str:

@@ -60,6 +60,6 @@ def _examples(run: Run, wanted: str, least: int, more: str = " or more") -> Spli
             f"{wanted} needs at least {least} examples that nothing else has looked at, and this run set "
             f"{there_are or 'none'} aside; search again with --set calibrate={least}{more}"
         )
-    held_out = run.task().calibrate
+    held_out = run.task(sample=True).calibrate
     assert held_out is not None
     return held_out

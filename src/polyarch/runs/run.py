@@ -31,6 +31,7 @@ from polyarch.errors import PolyarchError
 from polyarch.files import read_json
 from polyarch.runs import exporting, guarantees
 from polyarch.runs.config import Config
+from polyarch.runs.examples import kept_task
 from polyarch.runs.in_words import run_in_words
 from polyarch.runs.predictor import Predictor
 from polyarch.spaces.base import Space, Supernet
@@ -260,7 +261,7 @@ class Run:
         if not networks:
             return
         preprocess = self.preprocess().to(self.device)
-        batches = calibration_batches(self.task().training.x, seed=self.seed)
+        batches = calibration_batches(self.task(sample=True).training.x, seed=self.seed)
         for architecture, network in networks.items():
             recalibrate(network.to(self.device), (preprocess(batch.to(self.device)) for batch in batches))
             self._statistics[architecture] = statistics_of(network.cpu())
@@ -324,7 +325,7 @@ class Run:
         network = self.supernet().stepwise(self.architecture)
         if "select" not in self.config.data["examples"]:
             raise PolyarchError("early exit needs validation data, and this run has none; search with select=0.15")
-        held_out = self.task().select
+        held_out = self.task(sample=True).select
         assert held_out is not None
         chosen_on, ensemble = held_out.some(MOST), self.ensemble()
         curve = exit_curve_of(ensemble.to(self.device), chosen_on.x.to(self.device), chosen_on.y.to(self.device))
@@ -399,15 +400,17 @@ class Run:
         """Inputs, read where they are a path."""
         return self.inputs_at(os.fspath(x))[1] if isinstance(x, str | os.PathLike) else x
 
-    def task(self) -> Task:
-        """The data of the run, loaded again from where it came and checked to be the same."""
+    def task(self, *, sample: bool = False) -> Task:
+        """The data of the run: loaded again from where it came, or as the run kept it, and checked to be the same.
+
+        Args:
+            sample: whether some examples of every split will do, where large data came from memory and no more is kept.
+        """
         if self._task is not None:
             return self._task
         source = self.config.data["source"]
         if source is None:
-            raise PolyarchError(
-                f"the data of {self.folder} came from memory, not from a name or file; in Python, pass the task again"
-            )
+            return kept_task(self.folder, self.config, sample)
         task = data.load(source["data"], **source["settings"])
         check_same_data(self.config, task)
         return task

@@ -24,6 +24,7 @@ from polyarch.files import LOCK, append, locked, make_folder
 from polyarch.runs import config as configs
 from polyarch.runs.config import CONFIG, Config
 from polyarch.runs.divergence import advice, used_rates
+from polyarch.runs.examples import EXAMPLES, keep_examples
 from polyarch.runs.finishing import finish, one_repeat
 from polyarch.runs.names import Data, as_task, resolve
 from polyarch.runs.options import Compute, Start
@@ -122,7 +123,7 @@ def search(
         config = replace(config, method=configs.describe_method(loop.method))  # what it chose by rule, too
         if distributed.rank() == 0:
             say_if_too_short(loop.method, loop.problem, loop.state)
-        with _claimed(folder, config) if distributed.rank() == 0 else nullcontext():
+        with _claimed(folder, config, task) if distributed.rank() == 0 else nullcontext():
             runs = _train(folder, config, task, loop, callbacks)
     return _one_or_all(runs)
 
@@ -139,8 +140,8 @@ def resume(
 
     Args:
         out: the folder of the run.
-        task: the data as `search` takes it, for a run whose data came from memory; otherwise it is loaded again and
-            checked.
+        task: the data as `search` takes it, for a run whose data came from memory and is not kept; otherwise it is
+            loaded again and checked.
         callbacks: as for `search`. The table that a run is watched by need not be given again.
         allow_changed: whether code of one's own may have changed since the run began; else that is refused.
         space: that of `open_run`.
@@ -194,18 +195,20 @@ def _check_free(folder: Path) -> None:
 
 
 def _is_trace(path: Path) -> bool:
-    return path.name == LOCK or path.name.startswith(f".{CONFIG}.")
+    return path.name in (LOCK, EXAMPLES) or path.name.startswith((f".{CONFIG}.", f".{EXAMPLES}."))
 
 
 @contextmanager
-def _claimed(folder: Path, config: Config) -> Iterator[None]:
+def _claimed(folder: Path, config: Config, task: Task) -> Iterator[None]:
     """Makes, locks and marks a folder as this run's: of several searches that begin in it at once, one goes on."""
     made = make_folder(folder)
     with locked(folder):
         _check_free(folder)
         try:
+            keep_examples(folder, task)
             config.write(folder)
         except PolyarchError:
+            (folder / EXAMPLES).unlink(missing_ok=True)
             if made:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
