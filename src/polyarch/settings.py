@@ -94,6 +94,11 @@ class TakesMemory:
     """Only where another setting of the same class has this value."""
 
 
+@dataclass(frozen=True)
+class InEpochs:
+    """For the annotation of a setting: it counts in epochs, so that it is shorter where a search is."""
+
+
 Positive = Annotated[int, AtLeast(1)]
 """A whole number from 1."""
 Size = Annotated[int, AtLeast(1), TakesMemory()]

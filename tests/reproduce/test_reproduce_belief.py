@@ -10,7 +10,7 @@ import torch
 
 import polyarch as pa
 from polyarch.methods.variational_depth import posterior, total_log_likelihood
-from polyarch.runs.search import make_problem
+from polyarch.runs.preparing import make_problem
 from polyarch.tables import open_table
 
 

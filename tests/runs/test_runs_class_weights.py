@@ -8,8 +8,8 @@ from sklearn.metrics import balanced_accuracy_score, log_loss
 import polyarch as pa
 from polyarch.errors import PolyarchError
 from polyarch.report import write_report
+from polyarch.runs.preparing import make_problem
 from polyarch.runs.run import decided_by
-from polyarch.runs.search import make_problem
 from polyarch.spaces.views import All, Sparse
 from polyarch.testing.methods import check_method
 from polyarch.training.dry_run import prepare

@@ -19,9 +19,10 @@ from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 import polyarch as pa
 from polyarch.report import write_report, write_summary_report
-from polyarch.runs.plain import PlainModel, PlainModels, over_seeds, read_plain, searched_seconds
+from polyarch.runs.plain import PlainModel, PlainModels, over_seeds, read_plain
 from polyarch.runs.plain_fitting import Recipe, features, fit_within, order_of, recipes
 from polyarch.runs.plain_network import fit_residual_network
+from polyarch.runs.run import searched_seconds
 from polyarch.streams import Streams
 from polyarch.uncertainty import regression_summary
 from polyarch.uncertainty.calibration import summary

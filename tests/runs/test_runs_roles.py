@@ -9,7 +9,7 @@ import torch
 import polyarch as pa
 from polyarch.data.task import Split
 from polyarch.runs.config import Config
-from polyarch.runs.search import make_problem
+from polyarch.runs.preparing import make_problem
 
 SPACE = pa.spaces.NasBench201(channels=2, cells=1)
 METHOD = pa.methods.Parsec(epochs=2, samples=2, batch_size=8)  # keeps its last state

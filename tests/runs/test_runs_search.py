@@ -18,7 +18,7 @@ from polyarch.callbacks import Checkpoints
 from polyarch.core import Stage
 from polyarch.distributions import Categorical, uniform
 from polyarch.files import read_json, write_json
-from polyarch.runs import search as searching
+from polyarch.runs import preparing
 from polyarch.runs.config import CONFIG, FORMAT
 from polyarch.runs.examples import EXAMPLES
 from polyarch.runs.run import METRICS, WEIGHTS, Run, open_repeats, read_history
@@ -219,14 +219,14 @@ def test_of_searches_that_begin_in_one_folder_at_once_one_goes_on(tmp_path, two_
 
 
 def test_a_search_that_was_overtaken_while_it_prepared_leaves_the_winner_alone(tmp_path, task, monkeypatch):
-    prepare = searching._prepare
+    prepare = preparing.prepare
 
     def overtaken(*arguments):
-        monkeypatch.setattr(searching, "_prepare", prepare)
+        monkeypatch.setattr(preparing, "prepare", prepare)
         search(SPACE, task, METHOD, out=tmp_path / "run", seed=1, compute=pa.Compute("cpu"))
         return prepare(*arguments)
 
-    monkeypatch.setattr(searching, "_prepare", overtaken)
+    monkeypatch.setattr(preparing, "prepare", overtaken)
     with pytest.raises(PolyarchError, match="already holds a run"):
         search(SPACE, task, METHOD, out=tmp_path / "run", seed=2, compute=pa.Compute("cpu"))
     assert Run(tmp_path / "run").seed == Run(tmp_path / "run").result["seed"] == 1

@@ -39,7 +39,7 @@ from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import masked
 from polyarch.errors import PolyarchError
 from polyarch.methods.pdarts import OPEN, Progressive
-from polyarch.settings import Count, Positive, TakesMemory, settle
+from polyarch.settings import Count, InEpochs, Positive, TakesMemory, settle
 from polyarch.spaces.base import Space, relaxation_of
 from polyarch.spaces.views import Dense, Soft
 from polyarch.streams import Streams
@@ -106,7 +106,7 @@ class Bilevel(Method, ABC):
     """How training and search images are changed at random (DARTS: crop 4, flip)."""
     objective: Objective = Objective()
     """What belief minimises (DARTS: the validation loss)."""
-    warmup_epochs: Count = 0
+    warmup_epochs: Annotated[Count, InEpochs()] = 0
     """In so many first epochs (of every stage) belief rests and weights are trained alone (P-DARTS: 10)."""
     plan: Progressive = Progressive()
     """Stages of P-DARTS, with `epochs` each."""

@@ -58,6 +58,8 @@ class Config:
     """Of products and convolutions while searching, on a CUDA device."""
     fast: bool = True
     """Whether networks may run in a form that is fused for speed, on a CUDA device."""
+    time_limit: float = 0.0
+    """Seconds that it may take; 0: as many as it needs. Its epochs are those that fit in."""
     code: dict[str, str] = field(default_factory=dict)
     """By module of one's own, the digest of what space and method use of it."""
     format: int = FORMAT

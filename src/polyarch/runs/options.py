@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -12,6 +13,8 @@ from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError, unknown
 
 PRECISIONS = ("float32", "bfloat16")
+UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+"""Of times, in seconds."""
 
 
 @final
@@ -27,10 +30,16 @@ class Compute:
     fast: bool = True
     """Whether networks of cells may run in a form that is fused for speed, on a CUDA device; results differ by rounding
     alone. Where there is no such form the plain one runs, and a search says why."""
+    time_limit: float | str | None = None
+    """Seconds, or a text such as `90s`, `5m` or `1h`, that a search may take, evaluating what it found included: it
+    makes as many of the method's epochs as fit in, by what a few steps take when it begins, and is that much shorter as
+    a whole: learning rates, warm-ups and stages end as they would."""
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
             raise unknown("precision", self.precision, PRECISIONS)
+        if self.time_limit is not None:
+            seconds_of(self.time_limit)
 
     def find_device(self) -> torch.device:
         """The device that is meant here; raises where there is none, or where it lacks the precision."""
@@ -66,3 +75,12 @@ def find_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise PolyarchError("no CUDA device is available to torch here; use --device cpu")
     return torch.device(name)
+
+
+def seconds_of(text: float | str) -> float:
+    """What a time limit says: seconds, or a text such as `90`, `90s`, `5m` or `1h`."""
+    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)([smh]?)", str(text).strip().lower())
+    seconds = float(found[1]) * UNITS[found[2]] if found else 0.0
+    if not 0 < seconds < float("inf"):
+        raise PolyarchError(f"the time limit is {str(text)!r}; write seconds, minutes or hours: 90s, 5m, 1h")
+    return seconds

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from polyarch.runs.names import as_run
 from polyarch.runs.plain_fitting import Fitted, fit_within, is_image, order_of, recipes
 from polyarch.runs.plain_network import fit_residual_network
 from polyarch.runs.results import Networks, answers_of
-from polyarch.runs.run import PLAIN, Run
+from polyarch.runs.run import PLAIN, Run, searched_seconds
 from polyarch.streams import Streams
 from polyarch.training.evaluation import MOST
 from polyarch.uncertainty.calibration import regression_summary, summary
@@ -194,15 +194,6 @@ def over_seeds(found: Sequence[PlainModels]) -> list[str]:
     count = [plain.verdict for plain in found].count("worse")
     which = "every seed" if count == len(found) else f"{count} of {len(found)} seeds"
     return [f"The best plain model is behind {which} by log-likelihood on validation data."] if count else []
-
-
-def searched_seconds(history: Sequence[Mapping[str, Any]]) -> float:
-    """How long a search took, by its history, in which every interruption begins to count anew."""
-    total = last = 0.0
-    for line in history:
-        total += last if line["seconds"] < last else 0.0
-        last = line["seconds"]
-    return total + last
 
 
 def _fit_all(

@@ -617,6 +617,15 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
+def searched_seconds(history: Sequence[Mapping[str, Any]]) -> float:
+    """How long a search took, by its history, in which every interruption begins to count anew."""
+    total = last = 0.0
+    for line in history:
+        total += last if line["seconds"] < last else 0.0
+        last = line["seconds"]
+    return total + last
+
+
 def check_same_data(config: Config, task: Task) -> None:
     """Raises when a task is not the one a run was made with."""
     if task.fingerprint != config.data["fingerprint"]:

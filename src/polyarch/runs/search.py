@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from polyarch import distributed
 from polyarch.callbacks import Beginning, Callback, Checkpoints, Evaluation, Step, hears_steps
-from polyarch.core import Info, Method, Problem, State
+from polyarch.core import Info, Method
 from polyarch.data.task import Task
 from polyarch.distributions import selection
 from polyarch.errors import PolyarchError
@@ -27,14 +26,15 @@ from polyarch.runs.divergence import advice, used_rates
 from polyarch.runs.examples import EXAMPLES, keep_examples
 from polyarch.runs.finishing import finish, one_repeat
 from polyarch.runs.names import Data, as_task, resolve
-from polyarch.runs.options import Compute, Start
+from polyarch.runs.options import Compute, Start, seconds_of
 from polyarch.runs.own_code import own_code
-from polyarch.runs.run import METRICS, Run, check_same_data, open_repeats, open_run
+from polyarch.runs.preparing import first_stage, prepare, streams_of
+from polyarch.runs.run import METRICS, Run, check_same_data, open_repeats, searched_seconds
 from polyarch.runs.saving import newest_whole, save, under
 from polyarch.runs.table_truth import open_table_truth, table_truth_of
+from polyarch.runs.timing import deadline, within_limit
 from polyarch.spaces.base import Space
-from polyarch.spaces.sub_spaces import Listed, Restricted
-from polyarch.streams import Streams
+from polyarch.spaces.sub_spaces import Listed
 from polyarch.training.lack_of_memory import saying_what_to_lower
 from polyarch.training.loop import Diverged, Loop, Progress
 from polyarch.training.reach import say_if_too_short
@@ -71,6 +71,7 @@ def search(
     Returns:
         The finished run; for `repeats` > 1, one run per seed.
     """
+    begun = time.monotonic()
     if repeats < 1:
         raise PolyarchError(f"repeats must be 1 or more, not {repeats}")
     if seed < 0:
@@ -108,6 +109,7 @@ def search(
         weights_from=str(Path(start.weights_from).resolve()) if start.weights_from else "",
         table=table,
         column=column,
+        time_limit=seconds_of(compute.time_limit) if compute.time_limit is not None else 0.0,
     )
     config.make_prior(space)
     if config.prior != "uniform" and usual is None:
@@ -119,12 +121,15 @@ def search(
     if distributed.rank() == 0:
         _check_free(folder)
     with saying_what_to_lower(method, space, repeats):
-        loop = _first(config, task, start.allow_changed)  # what does not go together shows here
+        if config.time_limit:
+            config = within_limit(config, task, config.time_limit - (time.monotonic() - begun))
+        loop = first_stage(config, task, start.allow_changed)  # what does not go together shows here
         config = replace(config, method=configs.describe_method(loop.method))  # what it chose by rule, too
         if distributed.rank() == 0:
             say_if_too_short(loop.method, loop.problem, loop.state)
         with _claimed(folder, config, task) if distributed.rank() == 0 else nullcontext():
-            runs = _train(folder, config, task, loop, callbacks)
+            spent = time.monotonic() - begun
+            runs = _train(folder, config, task, loop, deadline(config, spent, callbacks))
     return _one_or_all(runs)
 
 
@@ -155,7 +160,8 @@ def resume(
     if not run.finished:
         data = given or run.task()
         check_same_data(run.config, data)
-        callbacks = [*table_truth_of(run.config), *callbacks]
+        spent = searched_seconds(run.history())
+        callbacks = deadline(run.config, spent, [*table_truth_of(run.config), *callbacks])
         with locked(folder) if distributed.rank() == 0 else nullcontext():
             finished = run.finished  # by another process, since the first look
             distributed.barrier()
@@ -164,26 +170,6 @@ def resume(
                     loop = _restored(folder, run.config, data, allow_changed)
                     return _one_or_all(_train(folder, run.config, data, loop, callbacks))
     return _one_or_all(open_repeats(folder, given, allow_changed=True))
-
-
-def make_problem(config: Config, space: Space, task: Task, device: torch.device) -> Problem:
-    """What a method is given for one stage: data as networks see it, on the device, and a supernet of all repeats."""
-    given = task.learning_data()
-    moved = {split: task.seen(split, device) for split in given.values()}
-    with torch.device(device):
-        supernet = space.supernet(task.shape, config.repeats)
-    prior = config.make_prior(space)
-    image = len(task.input_shape) == 3
-    return Problem(
-        space=space,
-        supernet=supernet,
-        likelihood=task.likelihood.on(device),
-        prior=replace(prior, logits=prior.logits.to(device)),
-        data={name: moved[split] for name, split in given.items()},
-        black=task.preprocess(torch.zeros(task.input_shape[0], 1, 1)).to(device) if image else None,
-        precision=config.precision,
-        fast=config.fast,
-    )
 
 
 def _check_free(folder: Path) -> None:
@@ -215,72 +201,6 @@ def _claimed(folder: Path, config: Config, task: Task) -> Iterator[None]:
         yield
 
 
-def _streams(config: Config) -> list[Streams]:
-    return [Streams(config.seed + k) for k in range(config.repeats)]
-
-
-def _first(config: Config, task: Task, allow_changed: bool) -> Loop:
-    """The first stage, from fresh weights or from those that are inherited."""
-    previous = _inherited(config, allow_changed) if config.weights_from else None
-    belief = _learnt(config, allow_changed) if config.belief_from else None
-    return _prepare(config, task, Progress(), _streams(config), previous, belief)
-
-
-def _learnt(config: Config, allow_changed: bool) -> dict[str, Tensor]:
-    """The belief of another run, as tensors of this one's."""
-    run = open_run(config.belief_from, allow_changed=allow_changed)
-    for what, own, other in (
-        ("space", config.space["signature"], run.config.space["signature"]),
-        ("method", type(config.make_method()), type(run.config.make_method())),
-    ):
-        if own != other:
-            raise PolyarchError(
-                f"{config.belief_from} is a run of another {what} ({getattr(run.config, what)['name']}); belief can "
-                f"only come from one of {getattr(config, what)['name']}"
-                f"{' with the same decisions and options' if what == 'space' else ''}"
-            )
-    return run.belief
-
-
-def _inherited(config: Config, allow_changed: bool) -> State:
-    """One network of another run, as the state that training it alone starts from."""
-    run = open_run(config.weights_from, allow_changed=allow_changed)
-    space = config.make_method().stages(config.make_space())[0].space
-    if not isinstance(space, Restricted) or space.count() > 1:
-        raise PolyarchError("only training one network starts from inherited weights; leave weights_from out")
-    [network] = run.networks([run.space.parse(space.format([0] * len(space.decisions)))])
-    tensors = {name: value.unsqueeze(0) for name, value in network.state_dict(prefix="network.").items()}
-    return State(weights=tensors, buffers=tensors, belief={})
-
-
-def _prepare(
-    config: Config,
-    task: Task,
-    progress: Progress,
-    streams: list[Streams],
-    previous: State | None,
-    belief: Mapping[str, Tensor] | None = None,
-) -> Loop:
-    """The stage that `progress` is in, as it begins, with another run's belief if given; nothing is written yet."""
-    method = config.make_method()
-    stage = method.stages(config.make_space())[progress.stage]
-    problem = make_problem(config, stage.space, task, torch.device(config.device))
-    state = method.init(problem, streams, previous)
-    if belief is not None:
-        if belief.keys() != state.belief.keys():
-            raise PolyarchError(
-                f"{config.belief_from} was searched in other stages, or its belief moved in another way; set "
-                "plan.stages and update as they were there"
-            )
-        listed = state.belief.get("choices")
-        if listed is not None and not torch.equal(belief["choices"].to(listed)[:1], listed[:1]):
-            raise PolyarchError(f"{config.belief_from} lists other architectures; set its list as it was there")
-        with torch.no_grad():
-            for name, value in state.belief.items():
-                value.copy_(belief[name].expand_as(value))
-    return Loop(method, problem, state, streams, progress, stage.epochs)
-
-
 def _train(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequence[Callback]) -> list[Run]:
     """Runs every stage from where `loop` stands, then writes the results; rank 0 does the writing."""
     distributed.barrier()
@@ -301,7 +221,7 @@ def _train(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequ
             break
         next_up = Progress(done.stage + 1, 0, done.forward, done.backward)
         learnt = replace(loop.state, likelihood={})  # noise is that of a stage's own weights
-        loop = _prepare(config, task, next_up, list(loop.streams), learnt)
+        loop = prepare(config, task, next_up, list(loop.streams), learnt)
     runs = finish(folder, config, task, loop, callbacks) if distributed.rank() == 0 else []
     distributed.barrier()
     return runs or open_repeats(folder, task, allow_changed=True)
@@ -368,9 +288,9 @@ def _restored(folder: Path, config: Config, task: Task, allow_changed: bool) -> 
         raise PolyarchError(f"{folder} was begun on a CUDA device and there is none here; resume it where there is one")
     found = newest_whole(folder)
     if found is None:
-        return _first(config, task, allow_changed)
+        return first_stage(config, task, allow_changed)
     tensors, numbers = found
-    loop = _prepare(config, task, Progress(**numbers["progress"]), _streams(config), None)
+    loop = prepare(config, task, Progress(**numbers["progress"]), streams_of(config), None)
     loop.state.copy_from(under("state/", tensors))
     loop.best = {name: tensors[f"best/{name}"].to(loop.device) for name in loop.best}
     for k, streams in enumerate(loop.streams):

@@ -266,12 +266,9 @@ class Loop:
 
     def _evaluate(self, steps: Mapping[str, Tensor], watched: Mapping[str, Tensor]) -> dict[str, Any]:
         """Evaluates, keeps the best, and says what happened: every value a list with one entry per repeat."""
-        progress, known = self.progress, evaluated_splits(self.problem)
-        decides = self.split or known[-1]
-        splits = known if self.method.evaluation.splits == "all" else [decides]
-        if self._noise and "select" not in splits:
-            splits = [*splits, "select"]
-        found = self.evaluate(splits)
+        progress = self.progress
+        decides = self.split or evaluated_splits(self.problem)[-1]
+        found = self.evaluate(self.looked_at())
         belief = self.method.distribution(self.problem.space, self.state.belief)
         objective = found[decides]["objective"].tolist()
         running = [stopped == 0 for stopped in progress.stopped_epoch]
@@ -300,6 +297,12 @@ class Loop:
             "entropy": belief.entropy().detach().tolist(),
             "watch": {name: value.tolist() for name, value in watched.items()},
         }
+
+    def looked_at(self) -> list[str]:
+        """The splits that every evaluation while it runs is about."""
+        known = evaluated_splits(self.problem)
+        splits = known if self.method.evaluation.splits == "all" else [self.split or known[-1]]
+        return [*splits, "select"] if self._noise and "select" not in splits else splits
 
     def evaluate(self, splits: Sequence[str], most: int | None = None) -> dict[str, dict[str, Tensor]]:
         """What the state is worth on each of these splits, or on at most so many examples of each."""

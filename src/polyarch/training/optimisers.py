@@ -15,7 +15,7 @@ from torch import Tensor
 
 from polyarch.core import State
 from polyarch.errors import PolyarchError
-from polyarch.settings import Above, AtLeast, Below, settle
+from polyarch.settings import Above, AtLeast, Below, InEpochs, settle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Schedule:
     """`cosine` falls to `last_lr` along half a cosine, `multistep` by the factor `gamma` at every milestone."""
     last_lr: Annotated[float, AtLeast(0)] = 0.0
     """What `cosine` falls to."""
-    milestones: tuple[Annotated[float, AtLeast(0)], ...] = ()
+    milestones: Annotated[tuple[Annotated[float, AtLeast(0)], ...], InEpochs()] = ()
     """Of `multistep`: epochs, or, below 1, parts of all epochs."""
     gamma: Annotated[float, Above(0)] = 0.1
     """Of `multistep`: what the rate is multiplied by at every milestone."""
