@@ -21,7 +21,8 @@ import torch
 
 from bench.gpu import commit
 from polyarch.core import Info, Method, Problem
-from polyarch.data.task import Classification, Split, Task, TaskShape
+from polyarch.data.likelihood import Classification
+from polyarch.data.task import Split, Task, TaskShape
 from polyarch.distributions import uniform
 from polyarch.spaces import Space
 from polyarch.streams import Streams

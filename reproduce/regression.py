@@ -26,7 +26,7 @@ from torch import Tensor
 
 import polyarch as pa
 from polyarch.data import Task
-from polyarch.data.task import Gaussian
+from polyarch.data.likelihood import Gaussian
 from polyarch.training.optimisers import Sgd
 from polyarch.uncertainty import Gaussians, regression_summary
 from polyarch.uncertainty.gaussians import fitted

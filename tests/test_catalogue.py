@@ -2,12 +2,13 @@ import pytest
 
 from polyarch import PolyarchError, catalogue
 from polyarch.blackbox import BlackBox
+from polyarch.data import Likelihood
 from polyarch.methods import Method, VariationalDepth
 from polyarch.scores import Score
 from polyarch.settings import make, parts_of, settings_of
 from polyarch.spaces import Space
 
-BASES = {"space": Space, "method": Method, "score": Score, "baseline": BlackBox}
+BASES = {"space": Space, "method": Method, "score": Score, "baseline": BlackBox, "likelihood": Likelihood}
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in catalogue.KINDS.items() for name in names])

@@ -29,6 +29,9 @@ Choices in a network of your own
     Depth             blocks, of which as many run as are chosen
     ModuleSpace       makes a space of a network with these in it
 
+Targets of your own
+    Likelihood        what outputs say of a target, to subclass; for labels and counts there are two
+
 Parts, each a package with a docstring of its own
     data              a name, a file, arrays, a data frame or a torch Dataset becomes a Task
     spaces            what may be chosen
@@ -71,6 +74,7 @@ if TYPE_CHECKING:
     )
     from polyarch.architecture import Architecture, Decision
     from polyarch.callbacks import Callback
+    from polyarch.data.likelihood import Likelihood
     from polyarch.errors import PolyarchError
     from polyarch.runs.options import Compute, Start
     from polyarch.runs.plain import fit_plain_models
@@ -89,6 +93,7 @@ __all__ = [
     "Compute",
     "Decision",
     "Depth",
+    "Likelihood",
     "ModuleSpace",
     "PolyarchError",
     "Run",
@@ -123,6 +128,7 @@ _HOMES = {
     "Compute": "polyarch.runs.options",
     "Decision": "polyarch.architecture",
     "Depth": "polyarch.spaces.own_depth",
+    "Likelihood": "polyarch.data.likelihood",
     "ModuleSpace": "polyarch.spaces.module",
     "PolyarchError": "polyarch.errors",
     "Run": "polyarch.runs.run",

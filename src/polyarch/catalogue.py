@@ -233,7 +233,13 @@ BASELINES = {
     ),
     "local-search": Entry("polyarch.blackbox.local_search:LocalSearch", "uphill among neighbours; again when stuck"),
 }
-KINDS = {"space": SPACES, "method": METHODS, "score": SCORES, "baseline": BASELINES}
+LIKELIHOODS = {
+    "multi-label": Entry(
+        "polyarch.data.multi_label:MultiLabel", "labels of which any number may hold: y is [n, labels]"
+    ),
+    "counts": Entry("polyarch.data.counts:Counts", "whole numbers from 0 up, by a Poisson distribution"),
+}
+KINDS = {"space": SPACES, "method": METHODS, "score": SCORES, "baseline": BASELINES, "likelihood": LIKELIHOODS}
 
 
 def find(kind: str, name: str) -> tuple[type[Any], dict[str, Any]]:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from polyarch import distributed
-from polyarch.data.task import Likelihood, Split, fixed_order
+from polyarch.data.likelihood import Likelihood
+from polyarch.data.task import Split, fixed_order
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
@@ -155,7 +156,10 @@ class State:
 
 @dataclass(frozen=True)
 class Batch:
-    """Examples of one step: `x` [repeats, batch, ...], `y` [repeats, batch]. On many ranks, this rank's slice."""
+    """Examples of one step: `x` [repeats, batch, ...], `y` [repeats, batch] or [repeats, batch, k].
+
+    On many ranks, this rank's slice.
+    """
 
     x: Any
     """A tensor, or a tree of them where networks take several inputs (`polyarch.trees`)."""
@@ -166,7 +170,7 @@ class Batch:
     @property
     def size(self) -> int:
         """How many examples it has, over all ranks."""
-        return self.y.shape[-1] * distributed.size()
+        return self.y.shape[1] * distributed.size()
 
 
 @dataclass(frozen=True)

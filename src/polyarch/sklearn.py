@@ -102,9 +102,11 @@ class _ArchitectureSearch(BaseEstimator, ABC):
         check_is_fitted(self)
         x = self._checked(X, reset=False)
         try:
-            return self.predictor_(x)
+            said = self.predictor_(x)
         except PolyarchError as error:
             raise ValueError(str(error)) from error
+        assert isinstance(said, Predictive | Gaussians)
+        return said
 
     def _checked(self, X: Any, reset: bool) -> Any:
         """Samples as they are searched: a data frame with its names, or an array of numbers."""

@@ -10,7 +10,8 @@ import torch
 from landscapes import EVERY, Grid, Rugged, chance
 
 from polyarch.blackbox import Budget, LocalSearch, RegularisedEvolution, ScoreEvaluator, Spent, TableEvaluator
-from polyarch.data.task import Gaussian, Split, TaskShape
+from polyarch.data.likelihood import Gaussian
+from polyarch.data.task import Split, TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.scores import Parameters
 from polyarch.scores.base import Candidate, Score

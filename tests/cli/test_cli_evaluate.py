@@ -488,7 +488,7 @@ def test_intervals_of_numbers(tmp_path):
     always = {"input", "mean", "std", "quantile_5", "quantile_50", "quantile_95"}
     assert csv_of(*asked, "--coverage", 0.9)[0].keys() == {*always, "low", "high"}
     assert csv_of(*asked)[0].keys() == always
-    with pytest.raises(pa.PolyarchError, match="predicts a number"):
+    with pytest.raises(pa.PolyarchError, match="predicts numbers"):
         run.prediction_sets(task.test.x, 0.9)
 
 

@@ -10,7 +10,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from polyarch.data import Classification, load
-from polyarch.data.task import Gaussian, likelihood_from
+from polyarch.data.likelihood import Gaussian, likelihood_from
 from polyarch.errors import PolyarchError
 
 RANDOM = np.random.default_rng(0)

@@ -6,7 +6,7 @@ import torch
 
 from polyarch import PolyarchError
 from polyarch.data.fourier import FourierSeries
-from polyarch.data.task import Gaussian
+from polyarch.data.likelihood import Gaussian
 from polyarch.settings import settings_of
 
 DEFINITIONS = ["thesis", "code"]

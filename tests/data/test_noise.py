@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from polyarch.data import Gaussian, load
-from polyarch.data.task import FLOOR, SURPRISE, likelihood_from
+from polyarch.data.likelihood import FLOOR, SURPRISE, likelihood_from
 
 RANDOM = np.random.default_rng(0)
 X, Y = RANDOM.normal(size=(40, 3)), RANDOM.normal(5.0, 7.0, size=40)

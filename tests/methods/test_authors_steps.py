@@ -14,7 +14,8 @@ import torch
 
 import polyarch as pa
 from polyarch.core import Batch, Feed, Problem
-from polyarch.data.task import Classification, Split, TaskShape
+from polyarch.data.likelihood import Classification
+from polyarch.data.task import Split, TaskShape
 from polyarch.distributions import Categorical, exponential, uniform
 from polyarch.methods import Balenas, Darts, StochasticArchitectures, VariationalDepth
 from polyarch.spaces import Dense, PerExample, Sparse

@@ -13,7 +13,8 @@ import torch
 
 import polyarch as pa
 from polyarch import PolyarchError
-from polyarch.data.task import Classification, Split, TaskShape
+from polyarch.data.likelihood import Classification
+from polyarch.data.task import Split, TaskShape
 from polyarch.distributions import Categorical
 from polyarch.ranking import draw, mean_of_best, rank, spearman
 from polyarch.ranking.figure import draw_ranking

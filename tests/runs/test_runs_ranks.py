@@ -25,7 +25,8 @@ EVALUATED = """
 import torch
 import polyarch as pa
 from polyarch.core import Problem
-from polyarch.data.task import Classification, Split, TaskShape
+from polyarch.data.likelihood import Classification
+from polyarch.data.task import Split, TaskShape
 from polyarch.spaces.views import Dense
 from polyarch.training.evaluation import evaluate_view
 

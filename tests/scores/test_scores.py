@@ -12,7 +12,8 @@ from torch import nn
 
 import polyarch as pa
 from polyarch import PolyarchError
-from polyarch.data.task import Classification, Gaussian, Split, TaskShape
+from polyarch.data.likelihood import Classification, Gaussian
+from polyarch.data.task import Split, TaskShape
 from polyarch.scores import (
     Candidate,
     GradNorm,

@@ -10,7 +10,8 @@ from torch import nn
 
 import polyarch as pa
 from polyarch import PolyarchError
-from polyarch.data.task import Classification, Gaussian, Split, TaskShape
+from polyarch.data.likelihood import Classification, Gaussian
+from polyarch.data.task import Split, TaskShape
 from polyarch.distributions import uniform
 from polyarch.scores import (
     Candidate,

@@ -12,7 +12,8 @@ import polyarch as pa
 from polyarch import PolyarchError
 from polyarch.architecture import Decision
 from polyarch.core import Batch, Feed, Problem
-from polyarch.data.task import Classification, Split, TaskShape
+from polyarch.data.likelihood import Classification
+from polyarch.data.task import Split, TaskShape
 from polyarch.distributions import exponential
 from polyarch.methods import FixedDepth, VariationalDepth
 from polyarch.spaces import All, Dense, ModuleSpace, PerExample, ResidualDepth, Soft, Sparse

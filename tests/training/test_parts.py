@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from polyarch.core import LAST, EarlyStopping, Feed, FeedSpec, Info, Method, Part, Problem, State, gradients
-from polyarch.data.task import Gaussian, Split, TaskShape
+from polyarch.data.likelihood import Gaussian
+from polyarch.data.task import Split, TaskShape
 from polyarch.distributions import Categorical, uniform
 from polyarch.spaces.base import Supernet
 from polyarch.spaces.views import Sparse

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
+from polyarch.data.likelihood import Classification
 from polyarch.data.preprocess import Standardise
-from polyarch.data.task import Classification
 from polyarch.errors import PolyarchError
 from polyarch.uncertainty import Ensemble, image_range, pgd
 from polyarch.uncertainty.ensemble import Apart

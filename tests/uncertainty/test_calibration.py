@@ -7,7 +7,7 @@ import sklearn.metrics
 import torch
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from polyarch.data.task import Classification, Gaussian
+from polyarch.data.likelihood import Classification, Gaussian
 from polyarch.errors import PolyarchError
 from polyarch.uncertainty import (
     accuracy,

@@ -173,5 +173,5 @@ def test_what_cannot_be(tmp_path):
     refused(small, task, "risk is 1.5; it must be 0 or more and below 1", risk=1.5)
     refused(small, task, "must be 0 or more", risk=-0.1)
     refused(small, pa.data.load((x, classes), select=0), "needs validation data")
-    refused(small, pa.data.load((x, x[:, 0]), kind="regression"), "this run predicts a number")
+    refused(small, pa.data.load((x, x[:, 0]), kind="regression"), "this run predicts numbers")
     refused(Fourier(max_degree=2), pa.data.load((x[:, :1], classes)), "have no blocks after which they could answer")

@@ -9,8 +9,8 @@ import torch
 from scipy import integrate, optimize, stats
 
 from polyarch import PolyarchError
+from polyarch.data.likelihood import FLOOR, Gaussian
 from polyarch.data.preprocess import Standardise
-from polyarch.data.task import FLOOR, Gaussian
 from polyarch.uncertainty import Ensemble, Gaussians
 from polyarch.uncertainty.ensemble import Apart
 from polyarch.uncertainty.gaussians import fitted

@@ -5,8 +5,9 @@ import itertools
 import pytest
 import torch
 
+from polyarch.data.likelihood import Gaussian
 from polyarch.data.preprocess import Standardise
-from polyarch.data.task import Gaussian, TaskShape
+from polyarch.data.task import TaskShape
 from polyarch.distributions import Categorical, Listed
 from polyarch.distributions.categorical import pad
 from polyarch.errors import PolyarchError

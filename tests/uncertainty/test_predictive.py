@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from polyarch.data.task import Classification
+from polyarch.data.likelihood import Classification
 from polyarch.errors import PolyarchError
 from polyarch.uncertainty import Predictive
 

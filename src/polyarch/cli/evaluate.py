@@ -154,14 +154,12 @@ def _check_figure(file: Path) -> None:
 
 def _classifies(run: Run, given: Mapping[str, object]) -> bool:
     """Whether a run predicts classes; options that are for those alone are refused elsewhere."""
-    from polyarch.data.task import Classification
     from polyarch.errors import PolyarchError
 
-    classifies = isinstance(run.config.likelihood(), Classification)
     asked = [option for option, value in given.items() if value is not None]
-    if asked and not classifies:
-        raise PolyarchError(f"{asked[0]} is for classification, and this run predicts a number; leave it out")
-    return classifies
+    if asked and not run.classifies:
+        raise PolyarchError(f"{asked[0]} is for classification, and this run predicts {run.predicts}; leave it out")
+    return run.classifies
 
 
 def _attacker(run: Run, split: Split, strength: dict[str, Any], seed: int) -> Callable[..., Tensor]:
@@ -204,7 +202,7 @@ def _print(found: Mapping[str, Any], examples: int, shares_weights: bool) -> Non
         print()
         rows = {row: [figures["aurc"]] for row, figures in metrics.items()}
         _table("answering where it is surest", ["AURC"], rows)
-    if all("rmse" in figures for figures in metrics.values()):
+    if all("coverage_90" in figures for figures in metrics.values()):
         _print_intervals(metrics)
     mixtures = {row: figures for row, figures in metrics.items() if "mutual_information" in figures}
     if mixtures:

@@ -7,7 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 HEADERS = {
     "accuracy": "accuracy",
+    "hamming_accuracy": "Hamming",
+    "exact_match": "exact",
     "rmse": "RMSE",
+    "absolute_error": "MAE",
+    "deviance": "deviance",
     "r2": "R²",
     "log_likelihood": "log-lik.",
     "ece": "ECE",

@@ -48,26 +48,24 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Class, probabilities, entropy and mutual information of every input, or mean, deviation and quantiles, as CSV."""
-    from polyarch.data.task import Classification
     from polyarch.errors import PolyarchError
     from polyarch.runs.guarantees import quantile_for_coverage, threshold_for
     from polyarch.runs.run import open_run
 
     searched = open_run(run, allow_changed=allow_changed)
     opened = searched.trained or searched  # what show tells of is what answers
-    classifies = isinstance(opened.config.likelihood(), Classification)
-    if risk is not None and not classifies:
-        raise PolyarchError("--risk is for classification, and this run predicts a number; leave it out")
+    if risk is not None and not opened.classifies:
+        raise PolyarchError(f"--risk is for classification, and this run predicts {opened.predicts}; leave it out")
     names, x = opened.inputs_at(inputs)
     ensemble = opened.ensemble()
     threshold = None if risk is None else threshold_for(opened, ensemble, risk)
     quantile = None if coverage is None else quantile_for_coverage(opened, ensemble, coverage)
-    if classifies:
+    if opened.classifies:
         rows = _classes(opened, ensemble, names, x, threshold, quantile)
     else:
         rows = _numbers(opened, ensemble, names, x, quantile)
     said: dict[str, Any] = {"run": str(run), "architecture": str(opened.architecture)}
-    if classifies:
+    if opened.classifies:
         said["temperature"] = opened.temperature
     if risk is not None:
         said |= {"risk": risk, "threshold": threshold}
@@ -127,13 +125,24 @@ def _classes(
 def _numbers(
     opened: Run, ensemble: Ensemble, names: list[str], x: Tensor, quantile: float | None
 ) -> list[dict[str, Any]]:
-    from polyarch.runs.guarantees import predicted_numbers
     from polyarch.uncertainty.conformal import intervals
+    from polyarch.uncertainty.ensemble import asked
+    from polyarch.uncertainty.gaussians import Gaussians
+    from polyarch.uncertainty.mixtures import Mixtures
 
-    said = predicted_numbers(opened, ensemble, x)
-    columns = {"input": names, "mean": said.mean.tolist(), "std": said.std.tolist()}
-    columns |= {f"quantile_{round(100 * share)}": said.quantile(share).tolist() for share in QUANTILES}
+    said = asked(ensemble, x, opened.device)
+    assert isinstance(said, Gaussians | Mixtures)
+    columns: dict[str, list[Any]] = {"input": names}
+    if isinstance(said, Mixtures):
+        columns |= said.likelihood.columns(said.mean, opened.config.data["classes"])
+        told = {"std": said.std if said.mean.dim() == 1 else None}
+        told |= {"entropy": said.entropy, "mutual_information": said.mutual_information}
+        columns |= {name: values.tolist() for name, values in told.items() if values is not None}
+    else:
+        columns |= {"mean": said.mean.tolist(), "std": said.std.tolist()}
+        columns |= {f"quantile_{round(100 * share)}": said.quantile(share).tolist() for share in QUANTILES}
     if quantile is not None:
+        assert said.std is not None
         low, high = intervals(said.mean, said.std, quantile).unbind(-1)
         columns |= {"low": low.tolist(), "high": high.tolist()}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

@@ -9,9 +9,9 @@ import numpy as np
 
 from polyarch.data.checks import Array
 from polyarch.data.frames import Frame, frame_of_array, has_gaps
+from polyarch.data.likelihood import ClassWeights
 from polyarch.data.splitting import RawData
 from polyarch.data.targets import KindSetting, NoiseSetting
-from polyarch.data.task import ClassWeights
 from polyarch.data.vocabulary import Reading, of_use
 
 logger = logging.getLogger("polyarch")
@@ -27,6 +27,10 @@ class OfArrays(Protocol):
     @property
     def noise(self) -> NoiseSetting:
         """Where the standard deviation of numbers to predict comes from."""
+
+    @property
+    def likelihood(self) -> str:
+        """What outputs say of targets, by name."""
 
     @property
     def standardise(self) -> bool:
@@ -63,6 +67,7 @@ def from_arrays(
         y_test=y_test,
         kind=settings.kind,
         noise=settings.noise,
+        likelihood=settings.likelihood,
         standardise=settings.standardise,
         class_weights=settings.class_weights,
         reading=Reading(holds) if holds is not None else None,

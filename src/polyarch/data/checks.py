@@ -37,7 +37,7 @@ def checked_inputs(x: Array, what: str) -> Array:
             f"{what} has the shape {list(x.shape)}; give vectors [n, features] or images [n, channels, height, width]"
         )
     if are_tokens(x):
-        _first_bad(x, x < 0, what, "whole numbers are tokens, which run from 0; save numbers as float32")
+        first_bad(x, x < 0, what, "whole numbers are tokens, which run from 0; save numbers as float32")
         return x.astype(np.int64)
     if x.ndim == 3:
         x = x[:, None]
@@ -47,7 +47,7 @@ def checked_inputs(x: Array, what: str) -> Array:
         return x
     with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is reported below
         x = x.astype(np.float32)
-    _first_bad(x, ~np.isfinite(x), what, "give finite float32 numbers, or leave those examples out")
+    first_bad(x, ~np.isfinite(x), what, "give finite float32 numbers, or leave those examples out")
     return x
 
 
@@ -55,11 +55,11 @@ def checked_labels(y: Array, what: str) -> NDArray[np.int64]:
     """Whole numbers [n], which name classes, from integers or whole floats of shape [n] or [n, 1]."""
     y = _column(y, what)
     if y.dtype.kind == "f":
-        _first_bad(y, ~np.isfinite(y), what, "every example needs a label")
-        _first_bad(y, y != np.round(y), what, "labels are whole numbers; for numbers to predict set kind=regression")
+        first_bad(y, ~np.isfinite(y), what, "every example needs a label")
+        first_bad(y, y != np.round(y), what, "labels are whole numbers; for numbers to predict set kind=regression")
     elif y.dtype.kind == "b":
         y = y.astype(np.int64)
-    _first_bad(y, np.abs(y) >= LABEL_LIMIT, what, "labels run from 0 to the number of classes - 1")
+    first_bad(y, np.abs(y) >= LABEL_LIMIT, what, "labels run from 0 to the number of classes - 1")
     return y.astype(np.int64)
 
 
@@ -68,8 +68,20 @@ def checked_numbers(y: Array, what: str) -> NDArray[np.float32]:
     y = _column(y, what)
     with np.errstate(over="ignore"):
         y = y.astype(np.float32)
-    _first_bad(y, ~np.isfinite(y), what, "every example needs a finite target")
+    first_bad(y, ~np.isfinite(y), what, "every example needs a finite target")
     return y
+
+
+def checked_targets(y: Array, what: str) -> NDArray[np.float32]:
+    """Targets of a likelihood of one's own: finite numbers [n] or [n, k], float32; [n, 1] becomes [n]."""
+    if y.dtype.kind not in NUMERIC:
+        raise PolyarchError(f"{what} holds values of type {y.dtype}; give numbers")
+    if y.ndim not in (1, 2) or y.size == 0:
+        raise PolyarchError(f"{what} has the shape {list(y.shape)}; give targets [n], or several per example: [n, k]")
+    with np.errstate(over="ignore"):
+        y = y.astype(np.float32)
+    first_bad(y, ~np.isfinite(y), what, "every example needs a finite target")
+    return y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
 
 
 def check_classes(y: NDArray[np.int64], everything: NDArray[np.int64], names: tuple[str, ...], where: str) -> int:
@@ -122,7 +134,7 @@ def _column(y: Array, what: str) -> Array:
     return y
 
 
-def _first_bad(values: Array, bad: Array, what: str, advice: str) -> None:
+def first_bad(values: Array, bad: Array, what: str, advice: str) -> None:
     """Raises with the place and value of the first element marked bad."""
     if bad.any():
         place = np.unravel_index(int(bad.argmax()), bad.shape)

@@ -17,10 +17,11 @@ from polyarch.data.arrays import from_arrays
 from polyarch.data.checks import Array, reason
 from polyarch.data.frames import Frame, check_named, column_of, is_gap, parsed
 from polyarch.data.kinds import check_columns, say_left_over
+from polyarch.data.likelihood import ClassWeights
+from polyarch.data.own_likelihoods import BY_KIND
 from polyarch.data.source import Unsplit
 from polyarch.data.splitting import RawData
 from polyarch.data.targets import KindSetting, NoiseSetting
-from polyarch.data.task import ClassWeights
 from polyarch.data.vocabulary import Reading, of_use
 from polyarch.errors import PolyarchError, unknown
 from polyarch.settings import Count
@@ -57,6 +58,9 @@ class Npz(FileSource):
     noise: NoiseSetting = "auto"
     """Standard deviation of numbers to predict: that of the targets (`fixed`), or learnt, one for the `task` or one per
     `input`; `auto` is `task`, or `fixed` where there is no validation data to learn it from."""
+    likelihood: str = BY_KIND
+    """What outputs say of targets: `auto`, by `kind`; `multi-label` (y is [n, labels], 0 or 1), `counts`, or one of
+    your own, `my_file:ClassName`."""
 
     @override
     def read(self) -> RawData:
@@ -77,7 +81,7 @@ class TableFile(FileSource):
     features: tuple[str, ...] = field(default=(), kw_only=False)
     """The columns that inputs are made of, in this order, whatever else there is; empty: all but the label's."""
     label: str = "label"
-    """The column to predict."""
+    """The column to predict; of several labels their columns, separated by commas."""
     drop: tuple[str, ...] = ()
     """Columns that inputs are not made of, such as a number of the row."""
     categories: tuple[str, ...] = ()
@@ -90,11 +94,19 @@ class TableFile(FileSource):
     noise: NoiseSetting = "auto"
     """Standard deviation of numbers to predict: that of the targets (`fixed`), or learnt, one for the `task` or one per
     `input`; `auto` is `task`, or `fixed` where there is no validation data to learn it from."""
+    likelihood: str = BY_KIND
+    """What outputs say of targets: `auto`, by `kind`; `multi-label` (y is [n, labels], 0 or 1), `counts`, or one of
+    your own, `my_file:ClassName`."""
 
     @property
     def between(self) -> str:
         """What stands between two cells, where they are text."""
         return ","
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """The columns to predict."""
+        return tuple(name.strip() for name in self.label.split(",")) if self.likelihood != BY_KIND else (self.label,)
 
     @abstractmethod
     def frame(self) -> Frame:
@@ -111,34 +123,44 @@ class TableFile(FileSource):
                 check_columns(self.text, header, names)
             else:
                 check_named(names, header, what, self.text)
-        names = self.features or tuple(name for name in header if name not in (self.label, *self.drop))
+        names = self.features or tuple(name for name in header if name not in (*self.label_columns, *self.drop))
         if not names:
             raise PolyarchError(f"{self.text}: there is no column besides the label {self.label!r}; add the features")
         holds = of_use(frame, names, self.categories, self.missing, self.text)
         if self.features:
-            say_left_over(self.text, header, [*names, self.label])
+            say_left_over(self.text, header, [*names, *self.label_columns])
         return RawData(
             Frame({name: frame.columns[name] for name in holds}, frame.place),
             y,
             where=self.text,
             kind=self.kind,
             noise=self.noise,
+            likelihood=self.likelihood,
+            classes=self.label_columns if len(self.label_columns) > 1 else (),
             standardise=self.standardise,
             class_weights=self.class_weights,
             reading=Reading(holds, self.label, self.between, self.missing),
         )
 
     def targets(self, frame: Frame) -> Array:
-        """What the label column holds: numbers where all cells do, else words."""
-        if self.label not in frame.columns:
-            raise PolyarchError(
-                f"{self.text}: {unknown('label column', self.label, frame.columns)}; set label to its name"
-            )
-        cells = frame.columns[self.label]
+        """What the label column holds: numbers where all cells do, else words; of several columns numbers [n, k]."""
+        columns = [self._target(frame, name) for name in self.label_columns]
+        if len(columns) == 1:
+            return columns[0]
+        for name, column in zip(self.label_columns, columns, strict=True):
+            if column.dtype.kind != "f":
+                raise PolyarchError(f"{self.text}: the label column {name!r} holds words; several labels are numbers")
+        return np.stack(columns, 1)
+
+    def _target(self, frame: Frame, label: str) -> Array:
+        """What one column holds."""
+        if label not in frame.columns:
+            raise PolyarchError(f"{self.text}: {unknown('label column', label, frame.columns)}; set label to its name")
+        cells = frame.columns[label]
         empty = np.isnan(cells) if cells.dtype.kind == "f" else cells == ""
         if empty.any():
             raise PolyarchError(
-                f"{frame.place(int(empty.argmax()))} has no label in column {self.label!r}; add it, or take the row out"
+                f"{frame.place(int(empty.argmax()))} has no label in column {label!r}; add it, or take the row out"
             )
         if cells.dtype.kind == "f":
             return cells
@@ -149,8 +171,7 @@ class TableFile(FileSource):
         row = int(wrong.argmax())
         if is_gap(cells[row]) and (~wrong).any():
             raise PolyarchError(
-                f"{frame.place(row)} has no label in column {self.label!r}, but {cells[row]!r}; add it, or take the "
-                "row out"
+                f"{frame.place(row)} has no label in column {label!r}, but {cells[row]!r}; add it, or take the row out"
             )
         if self.kind == "regression":
             raise PolyarchError(f"{frame.place(row)} has the label {cells[row]!r}, no finite number; mend it")

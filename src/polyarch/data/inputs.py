@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyarch.data.checks import Array, check_pair, checked_inputs, checked_numbers
+from polyarch.data.checks import Array, check_pair, checked_inputs
 from polyarch.data.files import (
     IMAGE_ENDINGS,
     FileSource,
@@ -27,6 +27,7 @@ from polyarch.data.files import (
 )
 from polyarch.data.frames import Frame, are_numbers
 from polyarch.data.kinds import Inputs, say_left_over
+from polyarch.data.likelihood import Likelihood
 from polyarch.data.targets import class_indices, class_labels
 from polyarch.data.task import Split
 from polyarch.errors import PolyarchError
@@ -70,13 +71,14 @@ def read_inputs(text: str, like: Inputs) -> tuple[list[str], Tensor]:
     return names, torch.from_numpy(np.ascontiguousarray(x))
 
 
-def read_labelled(source: FileSource, like: Inputs, classes: Sequence[str]) -> Split:
+def read_labelled(source: FileSource, like: Inputs, likelihood: Likelihood, classes: Sequence[str]) -> Split:
     """Labelled data in a file, as a run's own: its test set where it comes with one, else all of it.
 
     Args:
         source: of the file.
         like: what the run's inputs are.
-        classes: names of the run's classes; none where it predicts a number.
+        likelihood: the run's.
+        classes: names of the run's classes; none where it predicts others.
     """
     where = source.text
     if isinstance(source, TableFile):
@@ -84,7 +86,7 @@ def read_labelled(source: FileSource, like: Inputs, classes: Sequence[str]) -> S
         x: Array | Frame = frame
         y = source.targets(frame)
         if not like.columns:
-            names = [name for name in frame.columns if name not in (source.label, *source.drop)]
+            names = [name for name in frame.columns if name not in (*source.label_columns, *source.drop)]
             x = np.stack([frame.numbers(name) for name in names], 1)
     else:
         raw = source.read()
@@ -98,10 +100,10 @@ def read_labelled(source: FileSource, like: Inputs, classes: Sequence[str]) -> S
             "that shape"
         )
     what = f"{where}: {source.label if isinstance(source, TableFile) else 'y'}"
-    targets = class_indices(class_labels(y, what), tuple(classes), what) if classes else checked_numbers(y, what)
+    targets = class_indices(class_labels(y, what), tuple(classes), what) if classes else likelihood.checked(y, what)
     check_pair(x, targets, (f"{where}: x", what))
     if isinstance(source, TableFile) and like.columns:
-        say_left_over(where, list(source.frame().columns), [*like.columns.names, source.label])
+        say_left_over(where, list(source.frame().columns), [*like.columns.names, *source.label_columns])
     return Split(torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(targets))
 
 

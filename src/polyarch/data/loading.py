@@ -12,8 +12,10 @@ from torch.utils.data import Dataset
 
 from polyarch.data.files import Csv, ImageFolder, Npz, Parquet
 from polyarch.data.fourier import FourierSeries
+from polyarch.data.likelihood import Likelihood
 from polyarch.data.memory import Arrays, TorchDataset
 from polyarch.data.names import Digits, Spirals
+from polyarch.data.own_likelihoods import text_of
 from polyarch.data.published import Cifar10, Cifar100, FashionMnist, Mnist, Svhn
 from polyarch.data.source import Source, check_replaced
 from polyarch.data.task import Task
@@ -66,7 +68,7 @@ def load(source: str | os.PathLike[str] | Sequence[Any] | Dataset[Any], **settin
     Args:
         source: a name or path (see `SOURCES`), arrays (x, y) or (x, y, x_test, y_test), or a map-style torch
             Dataset of (x, y) items. x is [n, features], [n, height, width] or [n, channels, height, width], or a data
-            frame; y are classes, as words or whole numbers, or numbers to predict.
+            frame; y are classes, as words or whole numbers, or numbers to predict, or what a `likelihood` takes.
         **settings: the source's settings (see `settings_of`), such as `select=0.1`; for a Dataset, `test` may
             also be a Dataset.
 
@@ -74,6 +76,9 @@ def load(source: str | os.PathLike[str] | Sequence[Any] | Dataset[Any], **settin
         PolyarchError: the data or a setting is wrong; the text says what, where, and what to do.
     """
     settings = {name: os.fspath(v) if isinstance(v, os.PathLike) else v for name, v in settings.items()}
+    given = settings.get("likelihood")
+    if isinstance(given, Likelihood) or (isinstance(given, type) and issubclass(given, Likelihood)):
+        settings["likelihood"] = text_of(given)
     if isinstance(source, str | os.PathLike):
         return source_from(os.fspath(source), settings).task()
     if isinstance(source, Dataset):

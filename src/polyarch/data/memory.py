@@ -14,10 +14,11 @@ from typing_extensions import override
 from polyarch.data.arrays import from_arrays
 from polyarch.data.checks import Array, reason
 from polyarch.data.frames import Frame, frame_of, is_frame
+from polyarch.data.likelihood import ClassWeights
+from polyarch.data.own_likelihoods import BY_KIND
 from polyarch.data.source import Unsplit
 from polyarch.data.splitting import RawData
 from polyarch.data.targets import KindSetting, NoiseSetting
-from polyarch.data.task import ClassWeights
 from polyarch.errors import PolyarchError
 
 
@@ -30,6 +31,9 @@ class Memory(Unsplit):
     noise: NoiseSetting = field(default="auto", kw_only=True)
     """Standard deviation of numbers to predict: that of the targets (`fixed`), or learnt, one for the `task` or one per
     `input`; `auto` is `task`, or `fixed` where there is no validation data to learn it from."""
+    likelihood: str = field(default=BY_KIND, kw_only=True)
+    """What outputs say of y: `auto`, by `kind`; `multi-label` (y is [n, labels], 0 or 1), `counts`, or a subclass of
+    `polyarch.Likelihood` (or its `package.module:name`)."""
     standardise: bool = field(default=True, kw_only=True)
     """Bring inputs and numbers to predict to mean 0 and deviation 1, as training examples have them; else networks see
     them as they are."""

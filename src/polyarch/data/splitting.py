@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,6 +22,8 @@ from polyarch.data.checks import (
 from polyarch.data.frames import Frame
 from polyarch.data.kinds import check_columns
 from polyarch.data.labels import HIDDEN, keep_labels, turns
+from polyarch.data.likelihood import Classification, ClassWeights, Gaussian, Likelihood, Noise
+from polyarch.data.own_likelihoods import BY_KIND, likelihood_named
 from polyarch.data.preprocess import AS_READ, Encode, Preprocess, Standardise, Units
 from polyarch.data.targets import (
     Kind,
@@ -33,7 +35,7 @@ from polyarch.data.targets import (
     is_text,
     kind_of,
 )
-from polyarch.data.task import Classification, ClassWeights, Gaussian, Likelihood, Noise, Split, Task
+from polyarch.data.task import Split, Task
 from polyarch.data.vocabulary import Columns, Reading
 from polyarch.errors import PolyarchError
 
@@ -59,10 +61,12 @@ class RawData:
     kind: KindSetting = "classification"
     noise: NoiseSetting = "fixed"
     """Where the standard deviation of numbers to predict comes from."""
+    likelihood: str = BY_KIND
+    """What outputs say of targets, by name; that of classes or of numbers unless told."""
     class_weights: ClassWeights = "none"
     """How much classes count in learning."""
     classes: tuple[str, ...] = ()
-    """Names of all classes in the order of their labels, where the data has them."""
+    """Names of all classes in the order of their labels, or of several targets, where the data has them."""
     standardise: bool = True
     """Whether inputs and numbers to predict are brought to mean 0 and deviation 1; not where networks must see them as
     they are."""
@@ -94,8 +98,9 @@ def make_task(
     """
     where = raw.where
     given, given_test = _checked(raw)
-    kind = kind_of(raw.y, raw.kind, f"{where}: y")
-    y, y_test, classes = _targets(raw, kind)
+    own = None if raw.likelihood == BY_KIND else _own_likelihood(raw)
+    kind = "own" if own else kind_of(raw.y, raw.kind, f"{where}: y")
+    y, y_test, classes = _targets(raw, kind, own)
     check_pair(given, y, (f"{where}: x", f"{where}: y"))
     held = {role: held_count(role, sizes.get(role, 0), len(y)) for role in HELD_OUT}
     parts = split_indices(len(y), held, strata=y if kind == "classification" else None, seed=split_seed, where=where)
@@ -103,7 +108,7 @@ def make_task(
     x, x_test, preprocess, columns = _coded(raw, given, given_test, training)
     if x_test is not None and y_test is not None:
         check_pair(x_test, y_test, (f"{where}: x_test", f"{where}: y_test"))
-    likelihood = _likelihood(raw, kind, y, y_test, training, classes, held["select"])
+    likelihood = own.learn(y[training]) if own else _likelihood(raw, kind, y, y_test, training, classes, held["select"])
     numbers = raw.standardise and kind == "regression"
 
     splits = {role: _split(x, y, part) for role, part in parts.items() if len(part)}
@@ -112,14 +117,18 @@ def make_task(
 
     if labels:
         if not isinstance(likelihood, Classification):
-            raise PolyarchError(f"labels={labels}, but {name} has numbers to predict, not classes; leave labels out")
+            raise PolyarchError(
+                f"labels={labels}, but {name} has {likelihood.predicts} to predict, not classes; leave labels out"
+            )
         kept = keep_labels(y[training], labels, classes=likelihood.classes, seed=split_seed, name=name)
         parts |= {"train": training[kept], "unlabelled": training[~kept]}
         hidden = np.full_like(y, HIDDEN)
         splits |= {"train": _split(x, y, parts["train"]), "unlabelled": _split(x, hidden, parts["unlabelled"])}
     if raw.class_weights == "balanced":
         if not isinstance(likelihood, Classification):
-            raise PolyarchError(f"{where}: class_weights=balanced is for classes, and these are numbers; leave it out")
+            raise PolyarchError(
+                f"{where}: class_weights=balanced is for classes, and these are {likelihood.predicts}; leave it out"
+            )
         likelihood = replace(likelihood, weights=balanced_weights(splits["train"].y, likelihood.classes))
     check_disjoint(parts.values(), len(y))
     splits = {role: splits[role] for role in ROLES if role in splits}
@@ -139,12 +148,26 @@ def make_task(
     )
 
 
-def _targets(raw: RawData, kind: Kind) -> tuple[Array, Array | None, tuple[str, ...]]:
-    """Targets and those of a test set as numbers, and the names of the classes."""
+def _own_likelihood(raw: RawData) -> Likelihood:
+    """The likelihood that was named; settings that are for others are refused beside it."""
+    for name, value in (("kind", raw.kind), ("noise", raw.noise)):
+        if value != "auto":
+            raise PolyarchError(
+                f"{raw.where}: {name}={value} says nothing beside likelihood={raw.likelihood}; leave it out"
+            )
+    return likelihood_named(raw.likelihood)
+
+
+def _targets(
+    raw: RawData, kind: Kind | Literal["own"], own: Likelihood | None
+) -> tuple[Array, Array | None, tuple[str, ...]]:
+    """Targets and those of a test set as numbers, and the names of the classes, or of several targets."""
     given = {f"{raw.where}: {name}": y for name, y in (("y", raw.y), ("y_test", raw.y_test)) if y is not None}
-    if kind == "regression":
-        found = [checked_numbers(y, what) for what, y in given.items()]
-        return found[0], found[1] if len(found) > 1 else None, ()
+    if kind != "classification":
+        found = [own.checked(y, what) if own else checked_numbers(y, what) for what, y in given.items()]
+        if any(y.shape[1:] != found[0].shape[1:] for y in found):
+            raise PolyarchError(f"{raw.where}: y and y_test have other numbers of targets; make them equal")
+        return found[0], found[1] if len(found) > 1 else None, raw.classes if own else ()
     labels = [class_labels(y, what) for what, y in given.items()]
     if len({is_text(own) for own in labels}) > 1:
         raise PolyarchError(f"{raw.where}: classes are words in one of y and y_test only; name them alike")
@@ -193,7 +216,13 @@ def _coded(
 
 
 def _likelihood(
-    raw: RawData, kind: Kind, y: Array, y_test: Array | None, training: Indices, classes: tuple[str, ...], select: int
+    raw: RawData,
+    kind: Kind | Literal["own"],
+    y: Array,
+    y_test: Array | None,
+    training: Indices,
+    classes: tuple[str, ...],
+    select: int,
 ) -> Likelihood:
     """What outputs say of targets; of numbers in the units in which they are learnt."""
     if kind == "regression":

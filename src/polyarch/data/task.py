@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from typing_extensions import override
 
 from polyarch.data.in_words import task_in_words
 from polyarch.data.kinds import Inputs, inputs_of
+from polyarch.data.likelihood import Likelihood
 from polyarch.data.preprocess import AS_READ, Preprocess, Units
 from polyarch.data.vocabulary import Columns
 from polyarch.errors import PolyarchError
@@ -26,7 +24,7 @@ NOT_FOR_LEARNING = ("calibrate", "test")
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Examples: `x` is [n, ...], `y` is [n].
+    """Examples: `x` is [n, ...], `y` is [n], or [n, k] where an example has several targets.
 
     Of a task as they were read, uint8, float32, int64 or, in a table, float64; of a problem as networks see them, and
     on the device.
@@ -55,239 +53,6 @@ class Split:
 def fixed_order(count: int) -> Tensor:
     """The one random order of so many examples in which they are looked at where nothing is learnt."""
     return torch.randperm(count, generator=torch.Generator().manual_seed(0))
-
-
-class Likelihood(ABC):
-    """What a network's output says about a target."""
-
-    outputs: int
-    """How many numbers the network must produce for one example."""
-    metric: ClassVar[str]
-    """The name of what `metric_values` gives when averaged over examples: `accuracy`, `squared_error`."""
-
-    @abstractmethod
-    def log_likelihood(self, output: Tensor, target: Tensor) -> Tensor:
-        """The log-probability of a target given an output, one number per example and never averaged.
-
-        It is what is learnt from: where classes have weights, multiplied by that of the target's class. What judges
-        predictions, or needs a density, asks `unweighted`.
-
-        Args:
-            output: [..., batch, outputs].
-            target: broadcastable to [..., batch].
-
-        Returns:
-            [..., batch].
-        """
-
-    @abstractmethod
-    def mixture(self, outputs: Tensor, weights: Tensor) -> Tensor:
-        """The output whose likelihood is sum_m weights[m] p(target | outputs[m]), where one exists.
-
-        Args:
-            outputs: [members, ..., batch, outputs].
-            weights: [members, ...], summing to 1 over members.
-
-        Returns:
-            [..., batch, outputs].
-        """
-
-    @abstractmethod
-    def metric_values(self, output: Tensor, target: Tensor) -> Tensor:
-        """The everyday metric per example [..., batch]: 1 where a class is right, or the squared error."""
-
-    @property
-    def words(self) -> str:
-        """What is predicted, for people."""
-        return type(self).__name__
-
-    @property
-    def unweighted(self) -> Likelihood:
-        """The same, in which every example counts alike."""
-        return self
-
-    def counted(self, fit: Tensor, target: Tensor) -> Tensor:
-        """Log-likelihoods [..., batch] of `unweighted` as learning counts them."""
-        return fit
-
-    def on(self, device: torch.device) -> Likelihood:
-        """The same with its tensors on a device, so that a captured step needs no copy from the host."""
-        return self
-
-    @property
-    def fits(self) -> bool:
-        """Whether something of it is fitted on validation data, which a search then needs."""
-        return False
-
-    @abstractmethod
-    def settings(self) -> dict[str, Any]:
-        """What `likelihood_from` needs to make this likelihood again."""
-
-
-@dataclass(frozen=True)
-class Classification(Likelihood):
-    """Categorical likelihood; outputs are logits."""
-
-    metric: ClassVar[str] = "accuracy"
-
-    classes: int
-    weights: tuple[float, ...] | Tensor = ()
-    """How much an example of each class counts where weights and belief are learnt; empty: all alike. While a search
-    runs it is a tensor [classes] on its device."""
-
-    @property
-    def outputs(self) -> int:  # type: ignore[override]
-        """One logit per class."""
-        return self.classes
-
-    @override
-    def log_likelihood(self, output: Tensor, target: Tensor) -> Tensor:
-        target = target.expand(output.shape[:-1])
-        # Not log_softmax and a gather: that would normalise every class to read off one, and copy strided
-        # outputs.
-        fit = output.gather(-1, target.unsqueeze(-1)).squeeze(-1) - output.logsumexp(-1)
-        return self.counted(fit, target)
-
-    @property
-    @override
-    def words(self) -> str:
-        return f"one of {self.classes} classes{', weighted' if len(self.weights) else ''}"
-
-    @property
-    @override
-    def unweighted(self) -> Classification:
-        return replace(self, weights=()) if len(self.weights) else self
-
-    @override
-    def counted(self, fit: Tensor, target: Tensor) -> Tensor:
-        if not len(self.weights):
-            return fit
-        return fit * torch.as_tensor(self.weights, dtype=fit.dtype, device=fit.device)[target]
-
-    @override
-    def on(self, device: torch.device) -> Classification:
-        return replace(self, weights=torch.tensor(self.weights, device=device)) if len(self.weights) else self
-
-    @override
-    def mixture(self, outputs: Tensor, weights: Tensor) -> Tensor:
-        """Log-probabilities of the mixture: probabilities are averaged, never logits (Antorán et al. 2020, Eq. 3)."""
-        return (outputs.log_softmax(-1) + weights.log()[..., None, None]).logsumexp(0)
-
-    @override
-    def metric_values(self, output: Tensor, target: Tensor) -> Tensor:
-        """1 where the most probable class is the right one."""
-        return (output.argmax(-1) == target).to(output.dtype)
-
-    @override
-    def settings(self) -> dict[str, Any]:
-        weights = {"weights": [float(weight) for weight in self.weights]} if len(self.weights) else {}
-        return {"kind": "classification", "classes": self.classes, **weights}
-
-
-ClassWeights = Literal["none", "balanced"]
-"""How much classes count in learning: every example alike, or every class alike, however many examples it has."""
-Noise = Literal["fixed", "task", "input"]
-"""Where the standard deviation of numbers to predict comes from: it is 1, one for the whole task, or one per input."""
-
-FLOOR = 0.1
-"""The least standard deviation that a network can say of an input, as a share of that of all targets: one that overfits
-would claim next to none."""
-SURPRISE = 10.0
-"""A squared residual of more variances than this moves a variance no further: no example throws training off. Of
-Gaussian residuals 0.2 % are beyond, and a variance learnt so is 0.3 % too small."""
-
-
-@dataclass(frozen=True)
-class Gaussian(Likelihood):
-    """Gaussian likelihood of a number; the first output is its mean.
-
-    With `noise="input"` a second output is the logarithm of the variance, which the likelihood scales and floors.
-
-    Where noise is learnt, values are those of the Gaussian, gradients those in Fisher's metric (natural ones): by the
-    mean the residual, as with standard deviation 1. Else a network that learns well would learn ever faster, by the
-    inverse of the variance, until it diverges.
-    """
-
-    metric: ClassVar[str] = "squared_error"
-
-    scale: float | Tensor = 1.0
-    """The standard deviation; with `noise="input"` the unit of the network's own. While it is learnt, a tensor
-    [repeats], the leading axis of outputs."""
-    noise: Noise = "fixed"
-
-    @property
-    def outputs(self) -> int:  # type: ignore[override]
-        """The mean, and where every input has its own noise the logarithm of the variance."""
-        return 2 if self.noise == "input" else 1
-
-    @property
-    @override
-    def words(self) -> str:
-        kinds = {"fixed": "fixed noise", "task": "one noise for all", "input": "noise of every input's own"}
-        return f"a number with {kinds[self.noise]}"
-
-    @property
-    @override
-    def fits(self) -> bool:
-        return self.noise != "fixed"
-
-    def mean(self, output: Tensor) -> Tensor:
-        """[..., batch, outputs] -> [..., batch]."""
-        return output[..., 0]
-
-    def deviation(self, output: Tensor) -> Tensor:
-        """The standard deviation of the target around the mean: [..., batch, outputs] -> [..., batch]."""
-        if self.noise == "input":
-            return self.scale * (output[..., 1].exp() + FLOOR**2).sqrt()
-        scale = self.scale
-        if isinstance(scale, Tensor):
-            scale = scale.view(-1, *(1,) * (output.dim() - 2))
-        return torch.ones_like(output[..., 0]) * scale
-
-    @override
-    def log_likelihood(self, output: Tensor, target: Tensor) -> Tensor:
-        # Not torch.distributions.Normal: it reads values back to validate them, which no captured step may.
-        residual, deviation = target - self.mean(output), self.deviation(output)
-        surprise = (residual / deviation).square()
-        fit = -0.5 * surprise - deviation.log() - 0.5 * math.log(2 * math.pi)
-        if not self.fits:
-            return fit
-        natural = -0.5 * residual.square() + (surprise.clamp_max(SURPRISE).detach() - 1) * deviation.log()
-        return fit.detach() + (natural - natural.detach())
-
-    @override
-    def mixture(self, outputs: Tensor, weights: Tensor) -> Tensor:
-        """Mean and, where every input has its own noise, variance of the mixture, whose shape is not Gaussian."""
-        weights = weights[..., None]
-        mean = (self.mean(outputs) * weights).sum(0)
-        if self.noise != "input":
-            return mean.unsqueeze(-1)
-        spread = (self.mean(outputs) - mean).square()
-        variance = ((self.deviation(outputs).square() + spread) * weights).sum(0)
-        # Rounding may leave it just below the floor, of which the logarithm is no number.
-        own = (variance / self.scale**2 - FLOOR**2).clamp_min(torch.finfo(variance.dtype).tiny)
-        return torch.stack([mean, own.log()], -1)
-
-    @override
-    def metric_values(self, output: Tensor, target: Tensor) -> Tensor:
-        """Squared error of the mean."""
-        return (self.mean(output) - target).square()
-
-    @override
-    def settings(self) -> dict[str, Any]:
-        return {"kind": "gaussian", "scale": float(self.scale), "noise": self.noise}
-
-
-def likelihood_from(settings: dict[str, Any]) -> Likelihood:
-    """The likelihood that gave these `settings()`."""
-    kinds: dict[str, type[Classification] | type[Gaussian]] = {
-        "classification": Classification,
-        "gaussian": Gaussian,
-    }
-    values = dict(settings)
-    if "weights" in values:
-        values["weights"] = tuple(values["weights"])
-    return kinds[values.pop("kind")](**values)
 
 
 @dataclass(frozen=True, eq=False)

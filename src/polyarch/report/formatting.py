@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from polyarch.data.likelihood import Likelihood
+
 THIN, MINUS = "\u202f", "\u2212"
 SPLITS = {
     "test": "test",
@@ -52,6 +54,31 @@ REGRESSION = (
     LOG_LIKELIHOOD,
     Metric("crps", "CRPS", "continuous ranked probability score", False),
 )
+
+
+FIGURES = (
+    Metric(
+        "exact_match", "exact match", "share of examples all of whose labels are right", True, percent=True, digits=1
+    ),
+    Metric("f1", "F1", "harmonic mean of precision and recall, mean over labels", True),
+    Metric("deviance", "deviance", "of Poisson, mean over examples", False),
+)
+"""What likelihoods tell besides their metric."""
+PERCENT = ("accuracy", "hamming_accuracy")
+"""Metrics that are shares."""
+
+
+def metrics_of(likelihood: Likelihood) -> tuple[Metric, ...]:
+    """What predictions are evaluated by, under a likelihood that is neither of classes nor of numbers."""
+    name = likelihood.metric
+    share = name in PERCENT
+    first = Metric(name, titled(name), "mean over examples", likelihood.higher_is_better, share, 1 if share else 3)
+    return (first, *FIGURES, LOG_LIKELIHOOD)
+
+
+def titled(name: str) -> str:
+    """A metric's name for people."""
+    return name.replace("_", " ").replace("hamming", "Hamming")
 
 
 def mean(values: Sequence[float]) -> float:

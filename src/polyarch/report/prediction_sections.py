@@ -15,7 +15,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from polyarch.data.task import Classification, Task
+from polyarch.data.likelihood import Classification
+from polyarch.data.task import Task
 from polyarch.errors import PolyarchError
 from polyarch.plotting import BLUE, GREEN, MUTED, Array
 from polyarch.report import formatting, uncertainty_figures
@@ -27,6 +28,7 @@ from polyarch.runs.results import largest
 from polyarch.uncertainty.calibration import COVERAGES, reliability
 from polyarch.uncertainty.coverage import errors_last, risk_coverage_of
 from polyarch.uncertainty.early_exit import exit_curve_of
+from polyarch.uncertainty.gaussians import Gaussians
 from polyarch.uncertainty.predictive import Predictive
 
 SIDE = 96
@@ -61,7 +63,7 @@ def calibration(report: ReportData) -> dict[str, Any] | None:
 
 def intervals(report: ReportData) -> dict[str, Any] | None:
     """How many numbers lie within intervals that should hold a share of them; of several seeds, pooled."""
-    if report.classifies or not report.split:
+    if not report.is_of_numbers or not report.split:
         return None
     said = [results.Networks.of(run, run.architecture).predict(report.examples.x) for run in report.runs]
     for run, found in zip(report.runs, said, strict=True):
@@ -73,7 +75,9 @@ def intervals(report: ReportData) -> dict[str, Any] | None:
         kinds["mixture"] = ("ensemble", MIXTURE, BLUE)
     lines, rows = [], []
     for title, (name, kind, colour) in kinds.items():
-        lines.append((title, colour, torch.cat([found[name].centrality(report.examples.y.double()) for found in said])))
+        asked = [found[name] for found in said]
+        own = [one.centrality(report.examples.y.double()) for one in asked if isinstance(one, Gaussians)]
+        lines.append((title, colour, torch.cat(own)))
         rows.append((title, [_held(report, kind, round(100 * coverage)) for coverage in COVERAGES]))
     svg = uncertainty_figures.intervals(lines)
     return {"svg": svg, "coverages": [formatting.about_percent(c) for c in COVERAGES], "rows": rows}
@@ -151,7 +155,7 @@ def _exits(report: ReportData) -> dict[str, Any]:
 def maps(report: ReportData) -> dict[str, Any] | None:
     """Maps of what networks predict for every point of a plane."""
     task = report.task
-    if task.input_shape != (2,) or task.tokens:
+    if task.input_shape != (2,) or task.tokens or not (report.classifies or report.is_of_numbers):
         return None
     x = task.training.x.double().numpy()
     low, high = x.min(0), x.max(0)

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from polyarch.architecture import Decision
 from polyarch.core import Meaning
-from polyarch.data.task import Classification, Split, Task
+from polyarch.data.likelihood import Classification, Gaussian
+from polyarch.data.task import Split, Task
 from polyarch.errors import PolyarchError
 from polyarch.plotting import Array
 from polyarch.ranking import Trust, read_trust
@@ -190,13 +191,20 @@ class ReportData:
 
     @cached_property
     def classifies(self) -> bool:
-        """Whether classes are predicted, rather than numbers."""
+        """Whether classes are predicted."""
         return isinstance(self.task.likelihood, Classification)
+
+    @cached_property
+    def is_of_numbers(self) -> bool:
+        """Whether numbers are predicted, each with a Gaussian."""
+        return isinstance(self.task.likelihood, Gaussian)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """What predictions are evaluated by; what the examples leave undefined is not told."""
-        known = formatting.CLASSIFICATION if self.classifies else formatting.REGRESSION
+        known: tuple[Metric, ...] = formatting.CLASSIFICATION if self.classifies else formatting.REGRESSION
+        if not (self.classifies or self.is_of_numbers):
+            known = formatting.metrics_of(self.task.likelihood)
         found = self.results[0]["metrics"].get(self.split)
         return tuple(metric for metric in known if found is None or metric.name in found)
 

@@ -17,8 +17,8 @@ from polyarch.report.trajectory import Trajectory
 from polyarch.spaces.cells import cells_of
 from polyarch.tables.columns import better_of
 
-METRICS = {"accuracy": "accuracy", "squared_error": "squared error", "log_likelihood": "log-likelihood, nats"}
-"""What a search may be worth, with its title; the first that there is counts."""
+TITLES = {"log_likelihood": "log-likelihood, nats", "objective": "objective"}
+"""Of what a search is worth besides the likelihood's metric."""
 WATCHED = {
     "skip_share": Panel("skips among the mode's operations", (), percent=True, from_zero=True),
     "cell_depth": Panel("depth of the mode's cell, edges", (), whole=True, from_zero=True),
@@ -57,12 +57,13 @@ def search_progress(report: ReportData) -> dict[str, Any] | None:
 def _main(report: ReportData, split: str) -> Panel:
     """What the search was worth: its mode or mixture, and the supernet that mixes all operations, if there is one."""
     values = report.trajectories[0].values[split]
-    name = next(name for name in (*METRICS, "objective") if name in values)
+    metric = report.task.likelihood.metric
+    name = next(name for name in (metric, "log_likelihood", "objective") if name in values)
     lines = [Line(split, name, report.about(), colour=BLUE)]
     if f"supernet_{name}" in values:
         lines.append(Line(split, f"supernet_{name}", report.about("supernet_"), colour=GREEN))
-    title = f"{METRICS.get(name, name)} on {formatting.SPLITS[split]} data"
-    return Panel(title, lines, percent=name == "accuracy")
+    title = f"{formatting.titled(name) if name == metric else TITLES[name]} on {formatting.SPLITS[split]} data"
+    return Panel(title, lines, percent=name in formatting.PERCENT)
 
 
 def _watched(report: ReportData) -> list[Panel]:

@@ -176,15 +176,12 @@ def curves(report: ReportData) -> dict[str, Any] | None:
     splits = evaluated if report.several or "step" not in values else ["step", *evaluated]
     panels = _objective(values, splits, examples)
     of = "" if report.is_point else f", {report.about()}"
-    titles = {
-        "log_likelihood": f"log-likelihood, nats{of}",
-        "accuracy": f"accuracy{of}",
-        "squared_error": f"squared error{of}",
-    }
+    metric = report.task.likelihood.metric
+    titles = {"log_likelihood": f"log-likelihood, nats{of}", metric: f"{formatting.titled(metric)}{of}"}
     for name, title in titles.items():
         lines = [time_figures.Line(split, name, LABELS[split]) for split in splits if name in values[split]]
         if lines:
-            panels.append(time_figures.Panel(title, lines, percent=name == "accuracy"))
+            panels.append(time_figures.Panel(title, lines, percent=name in formatting.PERCENT))
     if not panels or len(report.trajectories[0].epochs) < 2:
         return None
     return {

@@ -201,7 +201,7 @@ def _what_tile(report: ReportData) -> tuple[str, str, str]:
 def _score_tiles(report: ReportData) -> list[tuple[str, str, str]]:
     found = []
     for metric in report.metrics:
-        if metric.name not in ("accuracy", "rmse", "log_likelihood", "ece"):
+        if metric.name not in (report.metrics[0].name, "log_likelihood", "ece"):
             continue
         if report.split and report.network_values(metric.name):
             mixed = report.mixture_values(metric.name)

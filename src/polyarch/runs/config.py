@@ -12,8 +12,9 @@ import torch
 from polyarch import catalogue
 from polyarch.core import Method
 from polyarch.data.kinds import Inputs, inputs_from
+from polyarch.data.likelihood import Likelihood, likelihood_from
 from polyarch.data.preprocess import Units
-from polyarch.data.task import Likelihood, Task, TaskShape, likelihood_from
+from polyarch.data.task import Task, TaskShape
 from polyarch.distributions.categorical import Categorical, pad
 from polyarch.distributions.priors import make_prior
 from polyarch.errors import PolyarchError
@@ -61,7 +62,7 @@ class Config:
     time_limit: float = 0.0
     """Seconds that it may take; 0: as many as it needs. Its epochs are those that fit in."""
     code: dict[str, str] = field(default_factory=dict)
-    """By module of one's own, the digest of what space and method use of it."""
+    """By module of one's own, the digest of what space, method and likelihood use of it."""
     format: int = FORMAT
 
     def write(self, folder: Path) -> None:
@@ -91,7 +92,7 @@ class Config:
 
         Weights may fit it all the same, and mean something else: an activation has none.
         """
-        now = own_code([self.space, self.method]) if self.code else {}
+        now = own_code([self.space, self.method, self.data["likelihood"]]) if self.code else {}
         changed = [module for module, digest in self.code.items() if now.get(module, digest) != digest]
         if changed:
             raise PolyarchError(

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from polyarch.data.checks import reason
 from polyarch.data.kinds import Inputs
-from polyarch.data.task import Classification
+from polyarch.data.likelihood import Classification
 from polyarch.errors import PolyarchError
 from polyarch.files import write_whole
 from polyarch.version import __version__
@@ -78,6 +78,7 @@ def _about(run: Run) -> dict[str, Any]:
         "architecture": str(run.architecture),
         "data": run.config.data["name"],
         "inputs": run.inputs.settings(),
-        "outputs": "logits" if isinstance(likelihood, Classification) else type(likelihood).__name__.lower(),
+        "outputs": "logits" if isinstance(likelihood, Classification) else likelihood.settings()["kind"],
+        "likelihood": likelihood.settings(),
         "classes": run.config.data["classes"],
     }

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
-from polyarch.data.task import Classification, Split
+from polyarch.data.likelihood import Classification
+from polyarch.data.task import Split
 from polyarch.errors import PolyarchError
 from polyarch.uncertainty.conformal import class_scores, conformal_quantile, examples_for_coverage, number_scores
 from polyarch.uncertainty.coverage import examples_for_risk, threshold_for_risk
-from polyarch.uncertainty.ensemble import Ensemble, gaussians, predictive
-from polyarch.uncertainty.gaussians import Gaussians
+from polyarch.uncertainty.ensemble import Ensemble, Said, asked, predictive
 from polyarch.uncertainty.predictive import Predictive
 
 if TYPE_CHECKING:
@@ -28,10 +27,14 @@ def predicted_classes(run: Run, ensemble: Ensemble, x: Tensor) -> Predictive:
     return predictive(ensemble, x, run.device).tempered(run.temperature)
 
 
-@torch.no_grad()
-def predicted_numbers(run: Run, ensemble: Ensemble, x: Tensor) -> Gaussians:
-    """What a mixture of the run says of the numbers that belong to raw inputs [n, ...]."""
-    return gaussians(ensemble, x, run.device)
+def numbers_of(said: Said, predicts: str) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation [n] of what is predicted; raises where that is not one number per input."""
+    if isinstance(said, Predictive) or said.std is None or said.mean.dim() > 1:
+        raise PolyarchError(
+            f"intervals need a number with a deviation for every input, and this run predicts {predicts}; leave "
+            "coverage out"
+        )
+    return said.mean, said.std
 
 
 def quantile_for_coverage(run: Run, ensemble: Ensemble, coverage: float) -> float:
@@ -40,8 +43,7 @@ def quantile_for_coverage(run: Run, ensemble: Ensemble, coverage: float) -> floa
     if isinstance(ensemble.likelihood, Classification):
         scores = class_scores(predicted_classes(run, ensemble, held_out.x).log_probs, held_out.y)
     else:
-        said = predicted_numbers(run, ensemble, held_out.x)
-        scores = number_scores(said.mean, said.std, held_out.y)
+        scores = number_scores(*numbers_of(asked(ensemble, held_out.x, run.device), run.predicts), held_out.y)
     return conformal_quantile(scores, coverage)
 
 

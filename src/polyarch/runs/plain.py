@@ -18,18 +18,20 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from polyarch.data.task import Classification, Gaussian, Likelihood, Split, Task
+from polyarch.data.likelihood import Classification, Gaussian, Likelihood
+from polyarch.data.task import Split, Task
 from polyarch.files import read_json, write_json
 from polyarch.runs.names import as_run
 from polyarch.runs.plain_fitting import Fitted, fit_within, is_image, order_of, recipes
 from polyarch.runs.plain_network import fit_residual_network
-from polyarch.runs.results import Networks, answers_of
+from polyarch.runs.results import Networks, answers_of, metrics_of
 from polyarch.runs.run import PLAIN, Run, searched_seconds
 from polyarch.streams import Streams
 from polyarch.training.evaluation import MOST
-from polyarch.uncertainty.calibration import regression_summary, summary
-from polyarch.uncertainty.ensemble import BATCH
-from polyarch.uncertainty.gaussians import Gaussians, fitted
+from polyarch.uncertainty.calibration import summary
+from polyarch.uncertainty.ensemble import BATCH, Said, said_by
+from polyarch.uncertainty.gaussians import fitted
+from polyarch.uncertainty.predictive import Predictive
 
 SHARE = 0.1
 """Of the time of the search that all of them take at most."""
@@ -38,6 +40,8 @@ FLOOR = 3.0
 ERRORS = 2.0
 """Standard errors from which on a difference counts: several models are compared, and one of three would be ahead by a
 single one every other time by luck."""
+METRICS = {"rmse": "RMSE"}
+"""How a sentence writes a metric, where that is not its name."""
 NATS = 0.01
 """The least difference of log-likelihoods that counts: with many examples less is sure, and of no use to anybody."""
 
@@ -126,9 +130,9 @@ class PlainModels:
         if best is None or best.difference is None or best.error is None:
             return []
         by = f"{abs(best.difference):.3f} ± {best.error:.3f} nats"
-        metric = "accuracy" if "accuracy" in self.own_metrics else "rmse"
+        metric = next(iter(self.own_metrics))  # the everyday one comes first
         theirs, mine = (f"{found[metric]:.3g}" for found in (best.metrics["select"], self.own_metrics))
-        told = f"{metric if metric == 'accuracy' else 'RMSE'} {theirs} against {mine}"
+        told = f"{METRICS.get(metric, metric.replace('_', ' '))} {theirs} against {mine}"
         if self.verdict == "better":
             return [
                 f"A plain model does better: {best.name}, by {by} of log-likelihood on validation data ({told}).",
@@ -145,9 +149,10 @@ def fit_plain_models(
 ) -> PlainModels:
     """Fits plain models beside a finished search, and writes `plain.json` into its folder.
 
-    Of a table, logistic or ridge regression, boosted trees and a plain network; of images, a linear model of the pixels
-    and a plain residual network; of tokens, a linear model of their counts. All draws are made from the run's seed; how
-    many examples a model is given depends on how fast it is here, where there is no time for all.
+    Of a table, logistic, ridge or Poisson regression, boosted trees and a plain network; of images, a linear model of
+    the pixels and a plain residual network; of tokens, a linear model of their counts; for a likelihood of one's own,
+    nothing. All draws are made from the run's seed; how many examples a model is given depends on how fast it is here,
+    where there is no time for all.
 
     Args:
         runs: a finished run, or its folder; or all repeats of one search, for which they are fitted once.
@@ -203,11 +208,14 @@ def _fit_all(
     classifies = isinstance(task.likelihood, Classification)
     if classifies and len(task.train.y.unique()) < 2:
         return [], {"plain models": "the training data has examples of one class alone"}
+    suiting = recipes(task, seed)
+    if not suiting:
+        return [], {"plain models": f"there is none for {task.likelihood.predicts}"}
     ways: dict[str, Callable[[float], Fitted | float]] = {}
     order = order_of(task.train, classifies, Streams(seed)["data"])
-    for recipe in recipes(task, seed):
+    for recipe in suiting:
         ways[recipe.name] = partial(fit_within, recipe, task, order)
-    if is_image(task):
+    if is_image(task) and isinstance(task.likelihood, Classification | Gaussian):
         ways["plain residual network"] = partial(fit_residual_network, task, seed, device)
     models, left_out = [], {}
     tell(f"fitting {' and '.join(', '.join(ways).rsplit(', ', 1))}, in {limit:.0f} s at most")
@@ -235,22 +243,17 @@ def _measured(
         if split is None:
             continue
         said = torch.cat([model.says(part) for part in split.x.split(BATCH)])
-        if isinstance(likelihood, Gaussian):
-            outputs = said[None, :, None]
-            if likelihood.fits and name == "select":  # as the run fits its own
-                likelihood = fitted(outputs, torch.ones(1), split.y, Gaussian(noise="task"))
-            told[name] = _of_numbers(Gaussians.of(outputs, torch.ones(1), likelihood), split.y)
-        else:
-            told[name] = _of_classes(said, split.y)
+        if isinstance(likelihood, Gaussian) and likelihood.fits and name == "select":  # as the run fits its own
+            likelihood = fitted(said[None], torch.ones(1), split.y, Gaussian(noise="task"))
+        told[name] = _told(said_by(said[None], torch.ones(1), likelihood), split.y)
     return model, seconds, len(task.train), told
 
 
-def _of_classes(log_probs: Tensor, y: Tensor) -> tuple[dict[str, float], Tensor]:
-    return summary(log_probs, y), log_probs.double().gather(-1, y[:, None])[:, 0]
-
-
-def _of_numbers(said: Gaussians, y: Tensor) -> tuple[dict[str, float], Tensor]:
-    return regression_summary(said, y), said.log_prob(y.double())
+def _told(said: Said, y: Tensor) -> tuple[dict[str, float], Tensor]:
+    """Metrics, and the log-likelihood of every example."""
+    if isinstance(said, Predictive):
+        return summary(said.log_probs, y), said.log_probs.double().gather(-1, y[:, None])[:, 0]
+    return metrics_of(said, y), said.log_prob(y.double())
 
 
 def _compared(
@@ -290,15 +293,15 @@ def _compared(
 def _own(run: Run, split: Split) -> dict[str, tuple[dict[str, float], Tensor]]:
     """What the run hands over is worth on a split: the selected network and, as `predict` has it, the mixture."""
     alone = run.trained or run
-    if isinstance(run.likelihood("shared"), Gaussian):
+    if not run.classifies:
         said = Networks.of(run, run.architecture).predict(split.x)
         if run.trained is not None:
             said["selected"] = Networks.of(alone, alone.architecture).predict(split.x)["selected"]
         network, mixture = said["selected"], said.get("ensemble", said["selected"])
-        return {"network": _of_numbers(network, split.y), "mixture": _of_numbers(mixture, split.y)}
-    alone_said = answers_of(alone, "select", split).selected.log_probs
-    together = answers_of(run, "select", split).mixture.tempered(run.temperature).log_probs
-    return {"network": _of_classes(alone_said, split.y), "mixture": _of_classes(together, split.y)}
+        return {"network": _told(network, split.y), "mixture": _told(mixture, split.y)}
+    alone_said = answers_of(alone, "select", split).selected
+    together = answers_of(run, "select", split).mixture.tempered(run.temperature)
+    return {"network": _told(alone_said, split.y), "mixture": _told(together, split.y)}
 
 
 def _advice(run: Run) -> str:

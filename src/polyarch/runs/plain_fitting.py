@@ -19,7 +19,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from polyarch.data.task import Classification, Split, Task
+from polyarch.data.counts import Counts
+from polyarch.data.likelihood import Classification, Gaussian
+from polyarch.data.multi_label import MultiLabel
+from polyarch.data.task import Split, Task
 from polyarch.plotting import Array
 
 FIRST = 200
@@ -66,7 +69,8 @@ class Fitted:
 
     name: str
     says: Callable[[Tensor], Tensor]
-    """Raw inputs [n, ...] to log-probabilities [n, classes], or to numbers [n]; float64."""
+    """Raw inputs [n, ...] to outputs [n, outputs] of the task's likelihood, of which those of numbers are the mean
+    alone; float64."""
     examples: int
     """That it was fitted on."""
     rounds: str = ""
@@ -76,7 +80,8 @@ class Fitted:
 def recipes(task: Task, seed: int) -> list[Recipe]:
     """The models of scikit-learn that suit a task, the simplest first.
 
-    For tables all three; for images and for tokens, whose counts it reads, a linear one.
+    For tables all three; for images and for tokens, whose counts it reads, a linear one. For a likelihood of one's own
+    there is none.
     """
     from sklearn.compose import TransformedTargetRegressor
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
@@ -85,13 +90,18 @@ def recipes(task: Task, seed: int) -> list[Recipe]:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
-    classifies = isinstance(task.likelihood, Classification)
+    likelihood = task.likelihood
+    classifies = isinstance(likelihood, Classification)
     # Counts are scaled and stay sparse; the pixels of an image have one scale already.
     scaler = MaxAbsScaler if task.tokens else "passthrough" if is_image(task) else StandardScaler
 
     def scaled(model: Any) -> Any:
         return make_pipeline(scaler if isinstance(scaler, str) else scaler(), model)
 
+    if isinstance(likelihood, MultiLabel | Counts):
+        return _of_labels(scaled, task, seed) if isinstance(likelihood, MultiLabel) else _of_counts(scaled, task, seed)
+    if not isinstance(likelihood, Classification | Gaussian):
+        return []
     if classifies:
         linear = Recipe("logistic regression", lambda rounds, y: scaled(LogisticRegression(max_iter=rounds)), 100)
     else:
@@ -110,8 +120,43 @@ def recipes(task: Task, seed: int) -> list[Recipe]:
         model = (MLPClassifier if classifies else MLPRegressor)(hidden_layer_sizes=(64, 64), **fitting)
         return scaled(model if classifies else TransformedTargetRegressor(model, transformer=StandardScaler()))
 
-    least = TREE * task.input_shape[0] * (task.likelihood.outputs if classifies else 1)
+    least = TREE * task.input_shape[0] * (likelihood.outputs if classifies else 1)
     return [linear, Recipe("boosted trees", trees, 100, least=least), Recipe("plain network", network, 100)]
+
+
+def _of_labels(scaled: Callable[[Any], Any], task: Task, seed: int) -> list[Recipe]:
+    """Models of labels that hold or do not: one for each label, and a network for all."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.multiclass import OneVsRestClassifier
+    from sklearn.neural_network import MLPClassifier
+
+    def linear(rounds: int, y: Array) -> Any:
+        return scaled(OneVsRestClassifier(LogisticRegression(max_iter=rounds)))
+
+    def network(rounds: int, y: Array) -> Any:
+        return scaled(MLPClassifier(hidden_layer_sizes=(64, 64), max_iter=rounds, random_state=seed))
+
+    found = [Recipe("logistic regression", linear, 100)]
+    return found if task.tokens or is_image(task) else [*found, Recipe("plain network", network, 100)]
+
+
+def _of_counts(scaled: Callable[[Any], Any], task: Task, seed: int) -> list[Recipe]:
+    """Models of counts, all by the likelihood of Poisson."""
+    from sklearn.ensemble import HistGradientBoostingRegressor
+    from sklearn.linear_model import PoissonRegressor
+
+    def linear(rounds: int, y: Array) -> Any:
+        return scaled(PoissonRegressor(alpha=1 / len(y), max_iter=rounds))
+
+    def trees(rounds: int, y: Array) -> Any:
+        stops = _can_hold_out(y, classifies=False)
+        fitting = {"early_stopping": stops, "validation_fraction": HELD_OUT, "max_iter": rounds, "random_state": seed}
+        return HistGradientBoostingRegressor(loss="poisson", **fitting)
+
+    found = [Recipe("Poisson regression", linear, 100)]
+    if task.tokens or is_image(task):
+        return found
+    return [*found, Recipe("boosted trees", trees, 100, least=TREE * task.input_shape[0])]
 
 
 def is_image(task: Task) -> bool:
@@ -217,17 +262,23 @@ def _rounds_of(model: Any) -> int:
     """How many rounds a fit went through; 1 where it has none."""
     last = model[-1] if hasattr(model, "steps") else model
     last = getattr(last, "regressor_", last)
-    return max(1, int(np.max(getattr(last, "n_iter_", 1))))
+    return max(1, *(int(np.max(getattr(own, "n_iter_", 1))) for own in getattr(last, "estimators_", [last])))
 
 
 def _fitted(recipe: Recipe, model: Any, task: Task, rows: int) -> Fitted:
-    if not isinstance(task.likelihood, Classification):
+    likelihood = task.likelihood
 
-        def numbers(x: Tensor) -> Tensor:
-            return torch.from_numpy(np.asarray(model.predict(features(task, x)), np.float64))
+    def numbers(x: Tensor) -> Tensor:
+        return torch.from_numpy(np.asarray(model.predict(features(task, x)), np.float64))[:, None]
 
+    if isinstance(likelihood, Counts):
+        unit = likelihood.unit
+        return Fitted(recipe.name, lambda x: (numbers(x).clamp_min(LEAST) / unit).log(), rows)
+    if isinstance(likelihood, MultiLabel):
+        return Fitted(recipe.name, lambda x: _logits(model.predict_proba(features(task, x))), rows)
+    if not isinstance(likelihood, Classification):
         return Fitted(recipe.name, numbers, rows)
-    classes = task.likelihood.classes
+    classes = likelihood.classes
 
     def log_probs(x: Tensor) -> Tensor:
         said: Array = np.full((len(x), classes), LEAST)
@@ -235,3 +286,7 @@ def _fitted(recipe: Recipe, model: Any, task: Task, rows: int) -> Fitted:
         return torch.from_numpy(said).log().log_softmax(-1)
 
     return Fitted(recipe.name, log_probs, rows)
+
+
+def _logits(probs: Array) -> Tensor:
+    return torch.from_numpy(np.asarray(probs, np.float64)).clamp(LEAST, 1 - LEAST).logit()

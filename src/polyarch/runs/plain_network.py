@@ -7,7 +7,8 @@ import time
 import torch
 from torch import Tensor, nn
 
-from polyarch.data.task import Classification, Task
+from polyarch.data.likelihood import Classification
+from polyarch.data.task import Task
 from polyarch.runs.plain_fitting import Fitted, averaged
 from polyarch.streams import Streams
 
@@ -124,7 +125,7 @@ def fit_residual_network(task: Task, seed: int, device: torch.device, seconds: f
     @torch.no_grad()
     def says(x: Tensor) -> Tensor:
         said = network(_seen(task, x).to(device)).cpu().double()
-        return said.log_softmax(-1) if classifies else said[:, 0] * unit + centre
+        return said.log_softmax(-1) if classifies else said * unit + centre
 
     short = epoch <= steps < wanted
     rounds = f"{steps / epoch:.1f} of {wanted / epoch:.0f} epochs" if short else ""

@@ -12,10 +12,8 @@ from torch import Tensor
 from polyarch.data.checks import checked_inputs
 from polyarch.data.frames import frame_of, is_frame
 from polyarch.data.kinds import Inputs, say_left_over
-from polyarch.data.task import Classification
 from polyarch.errors import PolyarchError
-from polyarch.uncertainty.ensemble import Ensemble, gaussians, predictive
-from polyarch.uncertainty.gaussians import Gaussians
+from polyarch.uncertainty.ensemble import Ensemble, Said, asked
 from polyarch.uncertainty.predictive import Predictive
 
 
@@ -28,23 +26,22 @@ class Predictor:
     inputs: Inputs
     """What others are held to."""
     classes: tuple[str, ...]
-    """Names of the classes; none where it predicts a number."""
+    """Names of the classes; none where it predicts others."""
     temperature: float
     """What log-probabilities are divided by."""
     highest_byte: float
     """What white is, where inputs are images of bytes."""
     device: torch.device
 
-    def __call__(self, x: Any) -> Predictive | Gaussians:
-        """What it says of inputs: probabilities of classes, or mean and deviation of numbers.
+    def __call__(self, x: Any) -> Said:
+        """What it says of inputs: probabilities of classes, mean and deviation of numbers, or what its likelihood has.
 
         Args:
             x: an array or a data frame, or a tensor of raw inputs as a task has them (`task.test.x`).
         """
         raw = self.raw(x)
-        if isinstance(self.ensemble.likelihood, Classification):
-            return predictive(self.ensemble, raw, self.device).tempered(self.temperature)
-        return gaussians(self.ensemble, raw, self.device)
+        said = asked(self.ensemble, raw, self.device)
+        return said.tempered(self.temperature) if isinstance(said, Predictive) else said
 
     def raw(self, x: Any) -> Tensor:
         """Inputs as the run's own were read; what cannot be meant is refused, what may be a mistake is said."""

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from polyarch.architecture import Architecture
-from polyarch.data.task import Classification, Gaussian, Split, Task
+from polyarch.data.likelihood import Classification, Gaussian
+from polyarch.data.task import Split, Task
 from polyarch.distributions.distances import kl
 from polyarch.distributions.evidence import posterior, ruled_out
 from polyarch.distributions.selection import HELD_OUT_RULES
@@ -21,8 +22,9 @@ from polyarch.training.evaluation import MOST
 from polyarch.uncertainty.calibration import regression_summary, summary
 from polyarch.uncertainty.classes import Confusion
 from polyarch.uncertainty.coverage import risk_coverage_of
-from polyarch.uncertainty.ensemble import BATCH, Ensemble, gaussians, predictive
+from polyarch.uncertainty.ensemble import BATCH, Ensemble, Said, asked, predictive, said_by
 from polyarch.uncertainty.gaussians import Gaussians, fitted
+from polyarch.uncertainty.mixtures import Mixtures
 from polyarch.uncertainty.predictive import Predictive
 from polyarch.uncertainty.temperature import fit_temperature
 
@@ -106,14 +108,15 @@ class Networks:
             if name:
                 self.run.answers[name] = answers
             return answers.metrics(split.y, temperature)
-        return {name: regression_summary(said, split.y) for name, said in self.predict(split.x).items()}
+        said = self.predict(split.x)
+        mixtures = {name: metrics_of(said[name], split.y) | _mean_uncertainty(said[name]) for name in self.mixtures}
+        return {"selected": metrics_of(said["selected"], split.y)} | mixtures
 
-    def predict(self, x: Tensor) -> dict[str, Gaussians]:
-        """What each says of the numbers that belong to raw inputs [n, ...]: `selected`, and the mixtures by name."""
+    def predict(self, x: Tensor) -> dict[str, Said]:
+        """What each says of raw inputs [n, ...]: `selected`, and the mixtures by name."""
         device, likelihood = self.run.device, self.run.likelihood("shared")
-        assert isinstance(likelihood, Gaussian)
-        alone = Gaussians.of(_members(self.selected.to(device), x, device), torch.ones(1), likelihood)
-        return {"selected": alone} | {name: gaussians(own, x, device) for name, own in self.mixtures.items()}
+        alone = said_by(_members(self.selected.to(device), x, device), torch.ones(1), likelihood)
+        return {"selected": alone} | {name: asked(own, x, device) for name, own in self.mixtures.items()}
 
     def fit_noise(self, split: Split) -> None:
         """Fits the scale of noise on validation data, for the network alone and for the mixture; the run keeps both."""
@@ -152,14 +155,20 @@ def predictive_under(
     return predictive(ensemble, attack(ensemble.output, split.x.to(device), split.y.to(device)), device)
 
 
-def metrics_of(said: Predictive, target: Tensor) -> dict[str, float]:
-    """What `summary` measures, and `aurc`, the area under risk against coverage."""
+def metrics_of(said: Said, target: Tensor) -> dict[str, float]:
+    """What is measured: of classes what `summary` has, and `aurc`, the area under risk against coverage."""
+    if isinstance(said, Gaussians):
+        return regression_summary(said, target)
+    if isinstance(said, Mixtures):
+        return said.metrics(target)
     return summary(said.log_probs, target) | {"aurc": risk_coverage_of(said.log_probs, target).area}
 
 
-def _mean_uncertainty(said: Predictive) -> dict[str, float]:
+def _mean_uncertainty(said: Said) -> dict[str, float]:
+    """Of a mixture, where its likelihood tells any."""
     names = ("entropy", "expected_entropy", "mutual_information")
-    return {name: getattr(said, name).mean().item() for name in names}
+    found = {name: getattr(said, name, None) for name in names}
+    return {name: values.mean().item() for name, values in found.items() if values is not None}
 
 
 def _over(model: Callable[[Tensor], Tensor], x: Tensor, device: torch.device) -> Tensor:

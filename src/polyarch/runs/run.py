@@ -20,8 +20,10 @@ from polyarch.architecture import Architecture
 from polyarch.core import Meaning
 from polyarch.data.files import FileSource, TableFile
 from polyarch.data.kinds import Inputs
+from polyarch.data.likelihood import Gaussian, Likelihood
+from polyarch.data.own_likelihoods import text_of
 from polyarch.data.preprocess import InUnits, Preprocess, preprocess_from
-from polyarch.data.task import Gaussian, Likelihood, Split, Task
+from polyarch.data.task import Split, Task
 from polyarch.distributions import selection
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
@@ -34,6 +36,7 @@ from polyarch.runs.config import Config
 from polyarch.runs.examples import kept_task
 from polyarch.runs.in_words import run_in_words
 from polyarch.runs.predictor import Predictor
+from polyarch.settings import plain
 from polyarch.spaces.base import Space, Supernet
 from polyarch.streams import Streams
 from polyarch.training import checkpoints
@@ -41,8 +44,7 @@ from polyarch.training.calibration import calibration_batches, recalibrate, stat
 from polyarch.training.evaluation import MOST
 from polyarch.uncertainty.conformal import class_sets, intervals
 from polyarch.uncertainty.early_exit import EarlyExit, exit_curve_of
-from polyarch.uncertainty.ensemble import Apart, Ensemble, Nested, Within
-from polyarch.uncertainty.gaussians import Gaussians
+from polyarch.uncertainty.ensemble import Apart, Ensemble, Nested, Said, Within
 from polyarch.uncertainty.members import Members, members_of
 from polyarch.uncertainty.predictive import Predictive
 
@@ -319,7 +321,7 @@ class Run:
             risk: 0 or more, such as 0.01; at 0 no more answers of those that stop are wrong than without stopping.
         """
         if not isinstance(self.config.likelihood(), data.Classification):
-            raise PolyarchError("early exit goes by the probability of a class, and this run predicts a number")
+            raise PolyarchError(f"early exit goes by the probability of a class, and this run predicts {self.predicts}")
         if not 0 <= risk < 1:
             raise PolyarchError(f"risk is {risk}; it must be 0 or more and below 1, such as 0.01")
         network = self.supernet().stepwise(self.architecture)
@@ -358,7 +360,9 @@ class Run:
         the probability `coverage`: on average, not for every kind of input (`uncertainty.conformal`).
         """
         if not self.classifies:
-            raise PolyarchError("sets are of classes, and this run predicts a number; ask for prediction_intervals")
+            raise PolyarchError(
+                f"sets are of classes, and this run predicts {self.predicts}; for numbers ask for prediction_intervals"
+            )
         said, quantile = self._promised(x, coverage)
         assert isinstance(said, Predictive)
         return class_sets(said.log_probs, quantile)
@@ -368,10 +372,9 @@ class Run:
         if self.classifies:
             raise PolyarchError("intervals are of numbers, and this run predicts a class; ask for prediction_sets")
         said, quantile = self._promised(x, coverage)
-        assert isinstance(said, Gaussians)
-        return intervals(said.mean, said.std, quantile)
+        return intervals(*guarantees.numbers_of(said, self.predicts), quantile)
 
-    def _promised(self, x: Any, coverage: float) -> tuple[Predictive | Gaussians, float]:
+    def _promised(self, x: Any, coverage: float) -> tuple[Said, float]:
         """What `predict` says of inputs, and the quantile of calibration scores under which that keeps its promise."""
         predictor = self.predictor()
         quantile = guarantees.quantile_for_coverage(self.trained or self, predictor.ensemble, coverage)
@@ -388,8 +391,10 @@ class Run:
         classes = tuple(names) if self.classifies else ()
         return Predictor(self.ensemble(), self.inputs, classes, self.temperature, self.highest_byte, self.device)
 
-    def predict(self, x: Any) -> Predictive | Gaussians:
+    def predict(self, x: Any) -> Said:
         """What the run says of inputs: `probs`, `entropy` and `mutual_information`, or `mean`, `std` and `quantile`.
+
+        Under another likelihood `mean`, `log_prob` and, where it tells them, `std` and `entropy`.
 
         Args:
             x: an array or a data frame, a path, or a tensor of raw inputs as a task has them (`task.test.x`).
@@ -421,7 +426,8 @@ class Run:
         if isinstance(source, FileSource) and source.text != (self.config.data["source"] or {}).get("data"):
             outputs = self.config.likelihood().outputs
             names = self.config.data["classes"] or [str(k) for k in range(outputs)]
-            split = data.read_labelled(source, self.inputs, names if self.classifies else ())
+            likelihood = self.config.likelihood()
+            split = data.read_labelled(source, self.inputs, likelihood, names if self.classifies else ())
         else:
             task = source.task()
             split = task.test or task.train
@@ -442,8 +448,13 @@ class Run:
 
     @property
     def classifies(self) -> bool:
-        """Whether it predicts classes; else numbers."""
+        """Whether it predicts classes."""
         return isinstance(self.config.likelihood(), data.Classification)
+
+    @property
+    def predicts(self) -> str:
+        """What it predicts, in a word."""
+        return self.config.likelihood().predicts
 
     def inputs_at(self, text: str) -> tuple[list[str], Tensor]:
         """Inputs to predict, as `data.read_inputs` reads them, and refused where they are on another scale."""
@@ -498,6 +509,9 @@ class Run:
         settings: dict[str, Any] = {name: value for name, value in own.items() if name in takes}
         for name in ("labels", "class_weights"):  # what is judged on has all labels, and every example counts alike
             settings.pop(name, None)
+        likelihood = self.config.likelihood()
+        if "likelihood" in takes and not isinstance(likelihood, data.Classification | Gaussian):
+            return settings | {"likelihood": text_of(likelihood)}
         if "kind" in takes:
             settings["kind"] = "classification" if self.classifies else "regression"
             settings["noise"] = self.config.data["likelihood"].get("noise", "fixed")
@@ -560,7 +574,7 @@ def best_repeat(folder: str | Path, *, allow_changed: bool = False) -> int:
 def decided_by(config: Config) -> str:
     """The metric that repeats are compared by: the accuracy by which classes count as they did in learning."""
     likelihood = config.likelihood()
-    return "accuracy" if likelihood.unweighted == likelihood else "balanced_accuracy"
+    return "accuracy" if likelihood.unweighted is likelihood else "balanced_accuracy"
 
 
 def merit(measured: Mapping[str, float], by: str) -> tuple[float, float]:
@@ -633,9 +647,11 @@ def check_same_data(config: Config, task: Task) -> None:
             f"the data {task.name!r} is no longer what this run was made with (its fingerprint differs); "
             "restore the data or start a new run"
         )
-    if task.likelihood != config.likelihood():
-        own = config.data["likelihood"]
+    own = config.data["likelihood"]
+    if plain(task.likelihood.settings()) != own:
         what, setting = "noise", f"noise={own.get('noise', 'fixed')}"
+        if own["kind"] not in ("classification", "gaussian"):
+            what, setting = "a likelihood", f"likelihood={own['kind']}"
         if own["kind"] == "classification":
             what, setting = "weights of classes", f"class_weights={'balanced' if 'weights' in own else 'none'}"
         raise PolyarchError(

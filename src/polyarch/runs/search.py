@@ -104,7 +104,7 @@ def search(
         precision=compute.precision,
         fast=compute.fast,
         versions=configs.versions(),
-        code=own_code([space_told, method_told]),
+        code=own_code([space_told, method_told, task.likelihood.settings()]),
         belief_from=str(Path(start.belief_from).resolve()) if start.belief_from else "",
         weights_from=str(Path(start.weights_from).resolve()) if start.weights_from else "",
         table=table,

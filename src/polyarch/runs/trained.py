@@ -19,7 +19,7 @@ from torch import Tensor
 from polyarch import distributed
 from polyarch.architecture import Architecture
 from polyarch.callbacks import Callback
-from polyarch.data.task import Gaussian, Likelihood
+from polyarch.data.likelihood import Gaussian, Likelihood
 from polyarch.errors import PolyarchError
 from polyarch.methods.standalone import Standalone
 from polyarch.runs import search as searching

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from polyarch.architecture import Architecture
-from polyarch.data.task import Likelihood, Split, TaskShape
+from polyarch.data.likelihood import Likelihood
+from polyarch.data.task import Split, TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.settings import check
 from polyarch.spaces.base import Space, Supernet

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from polyarch.architecture import Architecture
-from polyarch.data.task import Likelihood, Split, Task, TaskShape
+from polyarch.data.likelihood import Likelihood
+from polyarch.data.task import Split, Task, TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.scores.base import Candidate, Need, Score
 from polyarch.settings import at_least

@@ -58,7 +58,9 @@ class ValidAccuracy(_Validated):
         super().check(candidate)
         assert candidate.likelihood is not None
         if candidate.likelihood.metric != "accuracy":
-            raise PolyarchError(f"{self.name} is for classes, and this is regression; use valid-loss")
+            raise PolyarchError(
+                f"{self.name} is for classes, and {candidate.likelihood.predicts} are predicted here; use valid-loss"
+            )
 
     @override
     def read(self, curve: Curve) -> float:

@@ -120,7 +120,7 @@ def dry_run(method: Method, space: Space, task: Task, repeats: int = 1) -> Memor
     one = task.preprocess(training.x[:1])
     with FakeTensorMode():
         x = torch.empty(len(training), *one.shape[1:], dtype=one.dtype)
-        examples = Split(x, torch.empty(len(training), dtype=training.y.dtype))
+        examples = Split(x, torch.empty(training.y.shape, dtype=training.y.dtype))
         problem, state, feed = prepare(dense, space, task, examples, repeats)
         parts = _recordings(dense, problem, state, feed, dense.stages(space)[0].epochs)
         peaks = tuple(_peak(part) for part in parts.values())

@@ -126,16 +126,15 @@ class Batches:
         spec, data = self._specs[name], self._data[name]
         if spec.count == 1 and spec.size == len(data) and distributed.size() == 1:
             # The order within a full batch does not matter: nothing to copy, ever.
-            x = tree_map(lambda rows: rows.expand(self._repeats, *rows.shape), data.x)
-            return Batch(x, data.y.expand(self._repeats, -1), draws)
+            x, y = tree_map(lambda rows: rows.expand(self._repeats, *rows.shape), (data.x, data.y))
+            return Batch(x, y, draws)
         begin = step if name == self._first else step % self._rounds[name]
         start = (begin * spec.count + k) * spec.size
         index = distributed.share(self._order[name][:, start : start + spec.size], 1)
         places = self._places[name]
         if place == len(places):
             shape = index.shape
-            made = tree_map(lambda rows: rows.new_empty(*shape, *rows.shape[1:]), data.x)
-            places.append((made, data.y.new_empty(shape)))
+            places.append(tree_map(lambda rows: rows.new_empty(*shape, *rows.shape[1:]), (data.x, data.y)))
         x, y = places[place]
 
         def fill(values: Tensor, into: Tensor) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from polyarch.core import Problem
-from polyarch.data.task import Gaussian
+from polyarch.data.likelihood import Gaussian
 
 LEAST = 1e-3
 """Of the deviation of the targets: the least scale, where a network makes no error on validation data."""

@@ -29,6 +29,7 @@ from polyarch.uncertainty.early_exit import EarlyExit, ExitCurve, Exits, exit_cu
 from polyarch.uncertainty.ensemble import Ensemble
 from polyarch.uncertainty.gaussians import Gaussians
 from polyarch.uncertainty.members import Members, members_of
+from polyarch.uncertainty.mixtures import Mixtures
 from polyarch.uncertainty.predictive import Predictive
 from polyarch.uncertainty.temperature import fit_temperature
 
@@ -40,6 +41,7 @@ __all__ = [
     "Exits",
     "Gaussians",
     "Members",
+    "Mixtures",
     "Predictive",
     "Reliability",
     "RiskCoverage",

@@ -10,16 +10,19 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from polyarch.data.likelihood import Classification, Gaussian, Likelihood
 from polyarch.data.preprocess import InUnits, Preprocess
-from polyarch.data.task import Classification, Gaussian, Likelihood
 from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Supernet
 from polyarch.spaces.layers import Dropout
 from polyarch.spaces.views import All, Sparse
 from polyarch.uncertainty.arrays import takes_arrays
 from polyarch.uncertainty.gaussians import Gaussians
+from polyarch.uncertainty.mixtures import Mixtures
 from polyarch.uncertainty.predictive import Predictive
 
+Said = Predictive | Gaussians | Mixtures
+"""What is said of inputs: of their classes, of numbers, or of what any other likelihood is about."""
 BATCH = 1024
 """So many inputs are asked about at a time."""
 
@@ -140,7 +143,7 @@ class Ensemble(nn.Module):
         return self.units(outputs) if self.units else outputs
 
     def output(self, x: Tensor) -> Tensor:
-        """The mixture's output [n, outputs]: log-probabilities for classes, the mean for regression."""
+        """The mixture's output [n, outputs]: log-probabilities for classes, the mean for numbers."""
         return self.likelihood.mixture(self.members(x), self.weights)
 
     @takes_arrays
@@ -153,7 +156,8 @@ class Ensemble(nn.Module):
         """Mean prediction, entropy and mutual information of a batch of raw inputs."""
         if not isinstance(self.likelihood, Classification):
             raise PolyarchError(
-                "entropy and mutual information are for classification; use gaussians(x) for regression"
+                f"this mixture predicts {self.likelihood.predicts}, not classes; use gaussians(x) for numbers, and "
+                "run.predict(x) for all else"
             )
         with torch.no_grad():
             return Predictive.from_members(self.members(x).log_softmax(-1), self.weights)
@@ -162,7 +166,9 @@ class Ensemble(nn.Module):
     def gaussians(self, x: Tensor) -> Gaussians:
         """What it says of the numbers to predict for a batch of raw inputs: mean, variance, quantiles."""
         if not isinstance(self.likelihood, Gaussian):
-            raise PolyarchError("this mixture predicts classes, not a number; call it for their probabilities")
+            raise PolyarchError(
+                f"this mixture predicts {self.likelihood.predicts}, not a number; call it for probabilities of classes"
+            )
         return Gaussians.of(self.members(x), self.weights, self.likelihood)
 
     def precisely(self, x: Tensor) -> Predictive:
@@ -181,3 +187,24 @@ def gaussians(ensemble: Ensemble, x: Tensor, device: torch.device) -> Gaussians:
     """What a mixture says about the numbers that belong to raw inputs [n, ...], batch by batch."""
     ensemble = ensemble.to(device)
     return Gaussians.joined([ensemble.gaussians(part.to(device)) for part in x.split(BATCH)])
+
+
+def asked(ensemble: Ensemble, x: Tensor, device: torch.device) -> Said:
+    """What a mixture says about raw inputs [n, ...], whatever its likelihood is about, batch by batch."""
+    if isinstance(ensemble.likelihood, Classification):
+        return predictive(ensemble, x, device)
+    if isinstance(ensemble.likelihood, Gaussian):
+        return gaussians(ensemble, x, device)
+    ensemble = ensemble.to(device)
+    with torch.no_grad():
+        outputs = torch.cat([ensemble.members(part.to(device)).cpu() for part in x.split(BATCH)], 1)
+    return Mixtures.of(outputs, ensemble.weights, ensemble.likelihood)
+
+
+def said_by(outputs: Tensor, weights: Tensor, likelihood: Likelihood) -> Said:
+    """What outputs [members, n, outputs] say under a likelihood."""
+    if isinstance(likelihood, Classification):
+        return Predictive.from_members(outputs.log_softmax(-1).double(), weights)
+    if isinstance(likelihood, Gaussian):
+        return Gaussians.of(outputs, weights, likelihood)
+    return Mixtures.of(outputs, weights, likelihood)

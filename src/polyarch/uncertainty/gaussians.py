@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.special import ndtr, ndtri
 
-from polyarch.data.task import Gaussian
+from polyarch.data.likelihood import Gaussian
 from polyarch.errors import PolyarchError
 from polyarch.uncertainty.arrays import takes_arrays
 
