@@ -5,12 +5,12 @@ from __future__ import annotations
 import tempfile
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 from typing_extensions import override
@@ -18,11 +18,12 @@ from typing_extensions import override
 from polyarch.core import Method
 from polyarch.data.frames import is_frame
 from polyarch.data.loading import load
+from polyarch.data.targets import is_text
 from polyarch.data.task import Task
 from polyarch.errors import PolyarchError
-from polyarch.runs.predictor import Predictor
 from polyarch.runs.run import Run
 from polyarch.runs.search import search
+from polyarch.runs.trained import train_selected
 from polyarch.spaces.base import Space
 from polyarch.uncertainty.gaussians import Gaussians
 from polyarch.uncertainty.predictive import Predictive
@@ -61,42 +62,46 @@ class _ArchitectureSearch(BaseEstimator, ABC):
         self.out = out
 
     @abstractmethod
-    def _targets(self, y: Any) -> tuple[NDArray[Any], str]:
+    def _targets(self, y: NDArray[Any]) -> tuple[NDArray[Any], str]:
         """What is learnt, and which kind it is."""
 
-    def fit(self, X: Any, y: Any) -> _ArchitectureSearch:
-        """Searches on examples [n, features], an array or a data frame, and targets [n]."""
+    def fit(self, X: Any, y: Any) -> Self:
+        """Searches.
+
+        Args:
+            X: examples [n, features], an array in which NaN is a gap, or a data frame with words and gaps.
+            y: targets [n].
+        """
         if y is None:
             raise ValueError("y is missing: this estimator requires y to be passed, but the target y is None")
         x, y = self._checked(X, reset=True), column_or_1d(y, warn=True)
-        if len(x) != len(y):
-            raise ValueError(f"X has {len(x)} samples and y has {len(y)}; give one target for every sample")
+        check_consistent_length(x, y)
         targets, kind = self._targets(y)
         if len(y) < FEWEST:
             raise ValueError(f"n_samples={len(y)}, and a search needs {FEWEST} samples or more")
-        seed = self.random_state
-        if not isinstance(seed, int | np.integer):
-            seed = check_random_state(seed).randint(2**31 - 1)
         try:
             task = load((x, targets), kind=kind, select=self.validation, test=0)
             if self.out is not None:
-                self.predictor_ = self._search(task, Path(self.out), int(seed))
+                self._search(task, Path(self.out))
             else:
                 with tempfile.TemporaryDirectory() as folder:
-                    self.predictor_ = self._search(task, Path(folder) / "run", int(seed))
+                    self._search(task, Path(folder) / "run")
         except PolyarchError as error:
             raise ValueError(str(error)) from error
-        self.n_iter_ = self._epochs
         return self
 
-    def _search(self, task: Task, out: Path, seed: int) -> Predictor:
-        run = search(self.space, task, self.method, out=out, seed=seed)
+    def _search(self, task: Task, out: Path) -> None:
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):
+            seed = check_random_state(seed).randint(2**31 - 1)
+        run = search(self.space, task, self.method, out=out, seed=int(seed))
         assert isinstance(run, Run)
         self.architecture_ = str(run.architecture)
-        self._epochs = max(1, int(run.result["kept"]["epoch"]))
-        predictor = run.predictor()
-        predictor.ensemble.double()  # so that what is said of an input is the same in any company
-        return predictor
+        if run.shares_weights:
+            train_selected(run)
+        self.n_iter_ = max(1, int(run.result["kept"]["epoch"]))
+        self.predictor_ = run.predictor()
+        self.predictor_.ensemble.double()  # so that what is said of an input is the same in any company
 
     def _said(self, X: Any) -> Predictive | Gaussians:
         check_is_fitted(self)
@@ -114,7 +119,7 @@ class _ArchitectureSearch(BaseEstimator, ABC):
             validate_data(self, X, reset=reset, skip_check_array=True)
             check_array(np.empty(X.shape), ensure_all_finite=False)  # of its shape alone
             return X
-        return validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")
+        return validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan", allow_nd=True)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -128,12 +133,12 @@ class ArchitectureSearchClassifier(ClassifierMixin, _ArchitectureSearch):
     """A classifier that learns how deep, or of what, its network should be, and predicts with all that are likely."""
 
     @override
-    def _targets(self, y: Any) -> tuple[NDArray[Any], str]:
+    def _targets(self, y: NDArray[Any]) -> tuple[NDArray[Any], str]:
         check_classification_targets(y)
         self.classes_, indices = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y has one class alone, {self.classes_[0]!r}; classification needs at least two classes")
-        return indices, "classification"
+        return (y if is_text(y) else indices), "classification"  # the run knows words by their name
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities [n, classes], in the order of `classes_`, after the temperature fitted on validation data."""
@@ -144,7 +149,8 @@ class ArchitectureSearchClassifier(ClassifierMixin, _ArchitectureSearch):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of every sample."""
-        found: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(1)]
+        best = self.predict_proba(X).argmax(1)
+        found: NDArray[Any] = self.classes_[best]
         return found
 
 
@@ -153,7 +159,7 @@ class ArchitectureSearchRegressor(RegressorMixin, _ArchitectureSearch):
     """The same for a number to predict, with its standard deviation."""
 
     @override
-    def _targets(self, y: Any) -> tuple[NDArray[Any], str]:
+    def _targets(self, y: NDArray[Any]) -> tuple[NDArray[Any], str]:
         return check_array(y, ensure_2d=False, dtype=np.float64), "regression"
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
