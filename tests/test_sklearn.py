@@ -78,9 +78,8 @@ def test_classes_of_any_sort(iris, y):
 
 def test_a_seed_says_all(iris):
     x, _, y, _ = iris
-    one, same, other = (
-        quick(ArchitectureSearchClassifier, random_state=s).fit(x, y).predict_proba(x) for s in (1, 1, 2)
-    )
+    fitted = [quick(ArchitectureSearchClassifier, random_state=seed).fit(x, y) for seed in (1, 1, 2)]
+    one, same, other = (each.predict_proba(x) for each in fitted)
     assert (one == same).all()
     assert not (one == other).all()
     drawn = quick(ArchitectureSearchClassifier, random_state=np.random.RandomState(0)).fit(x, y)
@@ -221,6 +220,6 @@ def test_what_cannot_be_learnt_is_refused(x, y, says):
 
 def test_validation_data_is_a_share_or_a_number(iris):
     x, _, y, _ = iris
-    with pytest.raises(ValueError, match="select=1.5 is out"):
+    with pytest.raises(ValueError, match=r"select=1.5 is out"):
         quick(ArchitectureSearchClassifier, validation=1.5).fit(x, y)
     assert quick(ArchitectureSearchClassifier, validation=30).fit(x, y).score(x, y) > 0.85

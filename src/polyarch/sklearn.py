@@ -21,6 +21,7 @@ from polyarch.data.loading import load
 from polyarch.data.targets import is_text
 from polyarch.data.task import Task
 from polyarch.errors import PolyarchError
+from polyarch.runs.options import Compute
 from polyarch.runs.run import Run
 from polyarch.runs.search import search
 from polyarch.runs.trained import train_selected
@@ -43,6 +44,7 @@ class _ArchitectureSearch(BaseEstimator, ABC):
         method: str | Method = "variational-depth",
         *,
         validation: float = 0.15,
+        time_limit: float | str | None = None,
         random_state: Any = None,
         out: str | Path | None = None,
     ) -> None:
@@ -52,12 +54,14 @@ class _ArchitectureSearch(BaseEstimator, ABC):
             space: what may be chosen: a name, under which sizes follow from the data, or a space.
             method: how it is learnt: a name, or a method with settings of its own.
             validation: the share of examples, or their number, that stop the search and select.
+            time_limit: seconds, or a text such as `90s`, `5m`: as many epochs are made as fit in.
             random_state: the seed; of a generator, one is drawn.
-            out: a folder for the run, with its report data; by default nothing is kept on disk.
+            out: a folder for the run, which must not exist; by default nothing is kept on disk.
         """
         self.space = space
         self.method = method
         self.validation = validation
+        self.time_limit = time_limit
         self.random_state = random_state
         self.out = out
 
@@ -94,7 +98,9 @@ class _ArchitectureSearch(BaseEstimator, ABC):
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31 - 1)
-        run = search(self.space, task, self.method, out=out, seed=int(seed))
+        run = search(
+            self.space, task, self.method, out=out, seed=int(seed), compute=Compute(time_limit=self.time_limit)
+        )
         assert isinstance(run, Run)
         self.architecture_ = str(run.architecture)
         if run.shares_weights:
