@@ -14,11 +14,21 @@ class PolyarchError(Exception):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> PolyarchError:
-    """The error for a name that does not exist; suggests the nearest one that does."""
+    """The error for a name that does not exist; suggests the nearest one that does, and of numbers says the range."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+    numbers = sorted(int(one) for one in names if one.isdecimal())
+    if len(numbers) == len(names) > 1:
+        every = numbers == list(range(numbers[0], numbers[-1] + 1))
+        some = f"{numbers[0]} to {numbers[-1]}" if every else ", ".join(map(str, numbers))
+        return PolyarchError(f"unknown {kind} {name!r}; it can be {some}")
+    near = nearest(name, names)
+    hint = f"did you mean {near!r}?" if near else f"known: {', '.join(names)}"
     return PolyarchError(f"unknown {kind} {name!r}; {hint}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that a mistyped one is most alike; None where none is."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
 
 
 _NO_MEMORY = (

@@ -64,7 +64,17 @@ def test_files_that_are_missing_empty_truncated_or_of_another_kind(tmp_path, out
     for name in [*contents, "absent.npz", "absent.csv", "absent/folder"]:
         said = refused("search", "--data", tmp_path / name, "--out", out)
         assert name in said.err or "absent" in said.err
-    assert "did you mean 'lable'?" in cli("search", "--data", tmp_path / "columns.csv", "--out", out).err
+    assert "such as --set label=lable" in cli("search", "--data", tmp_path / "columns.csv", "--out", out).err
+
+
+def test_a_table_says_its_columns_where_the_label_is_not_told(tmp_path, out):
+    (tmp_path / "people.csv").write_text("age,income,has bought\n1,2,yes\n3,4,no\n")
+    says = ("no column 'label'", "its columns are age, income, has bought;", "--set label='has bought' (label='has bou")
+    refused("search", "--data", tmp_path / "people.csv", "--out", out, says=says)
+    assert "did you mean" not in cli("search", "--data", tmp_path / "people.csv", "--out", out).err
+    wide = ",".join(f"x{k}" for k in range(100))
+    (tmp_path / "wide.csv").write_text(f"{wide}\n{wide.replace('x', '')}\n")
+    refused("search", "--data", tmp_path / "wide.csv", "--out", out, says=("x11 and 88 more", "--set label=x99"))
 
 
 def test_images_that_are_broken_or_differ(tmp_path, out):
@@ -234,6 +244,14 @@ def test_folders_that_hold_no_run(tmp_path, finished):
             refused(verb, folder, *options, says=("holds no run", "give the folder"))
     refused("search", "--resume", "--out", tmp_path, says="holds no run")
     refused("report", finished, "--baseline", tmp_path, says="holds no run")
+
+
+def test_a_baseline_of_other_data_is_what_is_wrong(tmp_path, finished):
+    before = files(finished)
+    assert cli("search", *TINY, "--set", "points=50", "--no-plain", "--out", tmp_path / "other").code == 0
+    says = (f"the baseline {tmp_path / 'other'} was trained on other data (spirals) than {finished}",)
+    refused("report", finished, "--baseline", tmp_path / "other", says=says)
+    assert files(finished) == before
 
 
 def test_unfinished_runs_say_how_to_go_on(tmp_path, interrupted):

@@ -21,9 +21,9 @@ from polyarch.data.likelihood import ClassWeights
 from polyarch.data.own_likelihoods import BY_KIND
 from polyarch.data.source import Unsplit
 from polyarch.data.splitting import RawData
-from polyarch.data.targets import KindSetting, NoiseSetting
+from polyarch.data.targets import KindSetting, NoiseSetting, no_label
 from polyarch.data.vocabulary import Reading, of_use
-from polyarch.errors import PolyarchError, unknown
+from polyarch.errors import PolyarchError
 from polyarch.settings import Count
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
@@ -155,7 +155,7 @@ class TableFile(FileSource):
     def _target(self, frame: Frame, label: str) -> Array:
         """What one column holds."""
         if label not in frame.columns:
-            raise PolyarchError(f"{self.text}: {unknown('label column', label, frame.columns)}; set label to its name")
+            raise no_label(self.text, label, list(frame.columns))
         cells = frame.columns[label]
         empty = np.isnan(cells) if cells.dtype.kind == "f" else cells == ""
         if empty.any():

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import shlex
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyarch.data.checks import Array, checked_labels, reason
-from polyarch.errors import PolyarchError
+from polyarch.errors import PolyarchError, nearest
 
 logger = logging.getLogger("polyarch")
 
@@ -60,6 +62,20 @@ def kind_of(y: Array, setting: KindSetting, where: str) -> Kind:
             *(where, len(np.unique(flat))),
         )
     return kind
+
+
+MANY = 12
+"""Columns of which an error tells the names."""
+
+
+def no_label(where: str, label: str, columns: Sequence[str]) -> PolyarchError:
+    """The error for a table without the column that is to be predicted."""
+    told = ", ".join(columns[:MANY]) + (f" and {len(columns) - MANY} more" if len(columns) > MANY else "")
+    likely = nearest(label, columns) or columns[-1]
+    return PolyarchError(
+        f"{where} has no column {label!r} to predict, its columns are {told}; say which one is, such as "
+        f"--set label={shlex.quote(likely)} (label={likely!r} in Python)"
+    )
 
 
 def as_words(y: Array, what: str) -> Array:

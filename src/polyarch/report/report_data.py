@@ -66,8 +66,16 @@ class ReportData:
                     f"{run.folder} holds {run.config.repeats} repeats; pass the runs of open_repeats(folder) "
                     "instead, to write_summary_report or as baselines"
                 )
+        for run in self.runs:
             check_same_data(run.config, self.task)
         first = self.run.config
+        for run in self.baselines:
+            data = run.config.data
+            if any(data[what] != first.data[what] for what in ("fingerprint", "likelihood")):
+                raise PolyarchError(
+                    f"the baseline {run.folder} was trained on other data ({data['name']}) than {self.run.folder} "
+                    f"({first.data['name']}), or on another split of it; give runs on the same data"
+                )
         for run in self.runs[1:]:
             own = run.config
             if (own.space, own.method, own.prior) != (first.space, first.method, first.prior):
