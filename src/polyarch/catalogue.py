@@ -61,14 +61,14 @@ SPACES = {
     "nasbench201": Entry("polyarch.spaces.nasbench201:NasBench201", "one operation per edge of a cell of four nodes"),
     "darts": Entry("polyarch.spaces.darts:Darts", "two cells whose nodes add two operations on earlier values"),
     "darts-parsec": Entry(
-        "polyarch.spaces.darts:Darts", "the same as PARSEC has it, without the zero operation", {"operations": _PARSEC}
+        "polyarch.spaces.darts:Darts", "darts as PARSEC has it, without the zero operation", {"operations": _PARSEC}
     ),
-    "darts-20": Entry("polyarch.spaces.darts:Darts", "the same in a network of 20 cells", {"layers": 20}),
+    "darts-20": Entry("polyarch.spaces.darts:Darts", "darts in a network of 20 cells", {"layers": 20}),
     "darts-s2": Entry(
-        "polyarch.spaces.darts:Darts", "the same with two operations, skip and 3x3 separable", {"operations": _S2}
+        "polyarch.spaces.darts:Darts", "darts with two operations, skip and 3x3 separable", {"operations": _S2}
     ),
     "nasbench1shot1-1": Entry(_ONE_SHOT, "operations and parents of four nodes, 14,580 cells", {"sub_space": 1}),
-    "nasbench1shot1-2": Entry(_ONE_SHOT, "the same with other numbers of parents, 29,160 cells", {"sub_space": 2}),
+    "nasbench1shot1-2": Entry(_ONE_SHOT, "four nodes with other numbers of parents, 29,160 cells", {"sub_space": 2}),
     "nasbench1shot1-3": Entry(_ONE_SHOT, "operations and parents of five nodes, 1,312,200 cells", {"sub_space": 3}),
     "wiring": Entry("polyarch.spaces.wiring:Wiring", "which earlier modules each module of a network reads"),
     "wiring-own": Entry(
@@ -86,20 +86,20 @@ METHODS = {
     ),
     "variational-depth-spirals": Entry(
         "polyarch.methods.variational_depth:VariationalDepth",
-        "the same as the paper trains it on spirals",
+        "variational-depth as the paper trains it on spirals",
         _LDN | _BY_SGD,
     ),
     "variational-depth-images": Entry(
         "polyarch.methods.variational_depth:VariationalDepth",
-        "the same as the paper trains it on images",
+        "variational-depth as the paper trains it on images",
         _LDN_IMAGES | _BY_SGD,
     ),
     "fixed-depth": Entry("polyarch.methods.fixed_depth:FixedDepth", "baseline: one network of a given depth"),
     "fixed-depth-spirals": Entry(
-        "polyarch.methods.fixed_depth:FixedDepth", "the same as the paper trains it on spirals", _LDN
+        "polyarch.methods.fixed_depth:FixedDepth", "fixed-depth as the paper trains it on spirals", _LDN
     ),
     "fixed-depth-images": Entry(
-        "polyarch.methods.fixed_depth:FixedDepth", "the same as the paper trains it on images", _LDN_IMAGES
+        "polyarch.methods.fixed_depth:FixedDepth", "fixed-depth as the paper trains it on images", _LDN_IMAGES
     ),
 }
 _SOTL = {"objective.loss": "sotl", "weights.grad_clip": 0.0}  # the thesis's code does not clip there
@@ -126,32 +126,38 @@ METHODS |= {
         {**_SOTL, "objective.loss": "sovl"},
     ),
     "sotl-darts-150": Entry(
-        "polyarch.methods.darts:Darts", "the same for 150 epochs (Table 4.6)", {**_SOTL, "epochs": 150}
+        "polyarch.methods.darts:Darts", "sotl-darts for 150 epochs (Table 4.6)", {**_SOTL, "epochs": 150}
     ),
     "sotl-darts-10": Entry(
-        "polyarch.methods.darts:Darts", "roll-outs of T = 10 batches of 32 (Table 4.7)", {**_SOTL, **_SHORT}
+        "polyarch.methods.darts:Darts",
+        "sotl-darts with roll-outs of T = 10 batches of 32 (Table 4.7)",
+        {**_SOTL, **_SHORT},
     ),
     "sotl-darts-exact": Entry(
         "polyarch.methods.darts:Darts",
-        "the exact gradient through T = 7 steps",
+        "sotl-darts by the exact gradient through T = 7 steps",
         {**_SOTL, "objective.order": "exact", "objective.steps": 7},
     ),
     "pdarts": Entry("polyarch.methods.darts:Darts", "DARTS in stages: deeper networks, fewer operations", _PDARTS),
     "sotl-pdarts": Entry(
-        "polyarch.methods.darts:Darts", "the same guided by the sum of training losses", {**_PDARTS, **_SOTL}
+        "polyarch.methods.darts:Darts", "P-DARTS guided by the sum of training losses", {**_PDARTS, **_SOTL}
     ),
     "balenas-pdarts": Entry(
         "polyarch.methods.balenas:Balenas", "BaLeNAS in the stages of P-DARTS", {**_PDARTS, "arch.lr": 3e-4}
     ),
     "sotl-drnas": Entry("polyarch.methods.drnas:Drnas", "DrNAS guided by the sum of training losses", _SOTL),
     "parsec": Entry("polyarch.methods.parsec:Parsec", "a distribution over architectures by importance weights"),
-    "parsec-8": Entry("polyarch.methods.parsec:Parsec", "the same with K = 8 samples per step", {"samples": 8}),
-    "parsec-best-of-2": Entry("polyarch.methods.parsec:Parsec", "K = 16, the better of two seeds", {"samples": 16}, 2),
+    "parsec-8": Entry("polyarch.methods.parsec:Parsec", "parsec with K = 8 samples per step", {"samples": 8}),
+    "parsec-best-of-2": Entry(
+        "polyarch.methods.parsec:Parsec", "parsec with K = 16, the better of two seeds", {"samples": 16}, 2
+    ),
 }
 _STOCHASTIC = "polyarch.methods.stochastic:StochasticArchitectures"
 METHODS |= {
     "stochastic-architectures": Entry(_STOCHASTIC, "shared weights, every example under its own architecture (NSA-i)"),
-    "stochastic-architectures-batch": Entry(_STOCHASTIC, "one architecture per batch (NSA)", {"per": "batch"}),
+    "stochastic-architectures-batch": Entry(
+        _STOCHASTIC, "shared weights, one architecture per batch (NSA)", {"per": "batch"}
+    ),
 }
 METHODS |= {
     "semi-supervised": Entry(
@@ -166,8 +172,8 @@ METHODS |= {
     "fairnas": Entry(_ONE_SHOT_METHOD, "shared weights, every option once per step", {"sampling": "fair"}),
     "multipath": Entry(_ONE_SHOT_METHOD, "shared weights, the mean of four architectures per step", {"paths": 4}),
     "reptile": Entry(_ONE_SHOT_METHOD, "shared weights, four steps of one architecture per batch", {"inner_steps": 4}),
-    "metaprox": Entry(_ONE_SHOT_METHOD, "the same, held near where they began", _METAPROX),
-    "multipath-metaprox": Entry(_ONE_SHOT_METHOD, "the same with four architectures", {**_METAPROX, "paths": 4}),
+    "metaprox": Entry(_ONE_SHOT_METHOD, "reptile, with weights held near where they began", _METAPROX),
+    "multipath-metaprox": Entry(_ONE_SHOT_METHOD, "metaprox with four architectures", {**_METAPROX, "paths": 4}),
 }
 _NASBENCH201 = {
     "stopping.split": "never",
@@ -195,9 +201,11 @@ _DARTS = {
 _STANDALONE = "polyarch.methods.standalone:Standalone"
 METHODS |= {
     "standalone": Entry(_STANDALONE, "one network, trained alone (`polyarch train`)"),
-    "standalone-darts": Entry(_STANDALONE, "the same by the evaluation protocol of DARTS", _DARTS),
-    "standalone-nasbench201": Entry(_STANDALONE, "the same as NAS-Bench-201 trained its cells", _NASBENCH201),
-    "standalone-nasbench201-12": Entry(_STANDALONE, "its short recipe, 12 epochs", {**_NASBENCH201, "epochs": 12}),
+    "standalone-darts": Entry(_STANDALONE, "standalone by the evaluation protocol of DARTS", _DARTS),
+    "standalone-nasbench201": Entry(_STANDALONE, "standalone as NAS-Bench-201 trained its cells", _NASBENCH201),
+    "standalone-nasbench201-12": Entry(
+        _STANDALONE, "standalone by the short recipe of NAS-Bench-201, 12 epochs", {**_NASBENCH201, "epochs": 12}
+    ),
 }
 SCORES = {
     "parameters": Entry("polyarch.scores.parameters:Parameters", "how many parameters a candidate has"),
@@ -208,20 +216,20 @@ SCORES = {
     "grad-norm": Entry("polyarch.scores.grad_norm:GradNorm", "how steep the loss is at its first weights"),
     "jacob-cov": Entry("polyarch.scores.jacob_cov:JacobCov", "how well its first weights tell inputs apart"),
     "sotl": Entry("polyarch.scores.sotl:Sotl", "sum of training losses, fine-tuned from a run's weights"),
-    "train-loss": Entry("polyarch.scores.sotl:TrainLoss", "the last of these training losses"),
+    "train-loss": Entry("polyarch.scores.sotl:TrainLoss", "the last training loss, fine-tuned from a run's weights"),
     "sog": Entry("polyarch.scores.sog:Sog", "size of the sum of gradients, fine-tuned from a run's weights"),
-    "sogn": Entry("polyarch.scores.sog:Sogn", "sum of the sizes of these gradients"),
+    "sogn": Entry("polyarch.scores.sog:Sogn", "sum of the sizes of gradients, fine-tuned from a run's weights"),
     "valid-accuracy": Entry("polyarch.scores.validation:ValidAccuracy", "validation accuracy with a run's weights"),
     "valid-loss": Entry("polyarch.scores.validation:ValidLoss", "validation loss with a run's weights"),
     "valid-accuracy-minibatch": Entry(
-        "polyarch.scores.validation:ValidAccuracy", "the accuracy on 64 validation examples", {"examples": 64}
+        "polyarch.scores.validation:ValidAccuracy", "validation accuracy on 64 examples", {"examples": 64}
     ),
     "valid-loss-minibatch": Entry(
-        "polyarch.scores.validation:ValidLoss", "the loss on 64 validation examples", {"examples": 64}
+        "polyarch.scores.validation:ValidLoss", "validation loss on 64 examples", {"examples": 64}
     ),
     "valid-accuracy-shared": Entry(
         "polyarch.scores.validation:ValidAccuracy",
-        "the accuracy with the supernet's batch-norm statistics",
+        "validation accuracy with the supernet's batch-norm statistics",
         {"recalibrate": False},
     ),
     "table": Entry("polyarch.scores.table:Tabulated", "what a benchmark's table says"),

@@ -201,6 +201,22 @@ def test_one_name_with_its_settings():
     refused("list", "dart", says=("unknown name 'dart'", "did you mean 'darts'?"))
 
 
+@pytest.mark.parametrize("name", ["csv", "houses.csv", "*.csv"])
+def test_a_kind_of_file_is_listed_by_its_ending(name):
+    found = cli("list", "--settings", name, "--json").json
+    assert {kind: list(entries) for kind, entries in found.items()} == {"data": ["*.csv"]}
+    assert found["data"]["*.csv"]["settings"]["label"][0] == "label"
+
+
+def test_descriptions_are_wrapped_where_they_stand():
+    lines = cli("list").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    [k] = [k for k, line in enumerate(lines) if line.startswith("  variational-depth ")]
+    assert lines[k + 1].startswith(" " * lines[k].index("weights and"))
+    # Whatever is shown alone says what it is the same as.
+    assert "the same" not in cli("list").out
+
+
 def test_the_version():
     said = cli("--version")
     assert (said.code, said.out, said.err) == (0, f"polyarch {pa.__version__}\n", "")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +14,9 @@ from polyarch.cli.options import Json
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+NARROWEST = 30
+"""Characters of a line that a description has at least."""
 
 
 def list_all(
@@ -39,18 +44,34 @@ def list_all(
         console.print(f"\n{kind}", style="bold")
         width = min(max(len(name) for name in entries), 36)
         for name, entry in entries.items():
-            console.print(f"  {name:<{width}}  {entry['about']}")
+            _print_hanging(console, f"  {name:<{width}}  ", entry["about"])
             (_print_published if kind == "presets" else _print_settings)(console, entry)
 
 
 def _of_name(found: dict[str, dict[str, Any]], name: str) -> dict[str, dict[str, Any]]:
-    """Whatever has a name: `darts` is a space and a method."""
+    """Whatever has a name: `darts` is a space and a method, and `csv` or `people.csv` mean `*.csv`."""
     from polyarch.errors import unknown
 
-    named = {kind: {name: entries[name]} for kind, entries in found.items() if name in entries}
-    if not named:
+    named = {
+        kind: {known: entry for known, entry in entries.items() if _means(name, known)}
+        for kind, entries in found.items()
+    }
+    if not any(named.values()):
         raise unknown("name", name, sorted({known for entries in found.values() for known in entries}))
-    return named
+    return {kind: entries for kind, entries in named.items() if entries}
+
+
+def _means(name: str, known: str) -> bool:
+    """Whether a name is a known one, or fits a pattern of paths."""
+    patterns = [name.lower(), f".{name.lower()}"] if "*" in known else []
+    return name == known or any(fnmatchcase(text, known) for text in patterns)
+
+
+def _print_hanging(console: Console, head: str, text: str, style: str = "") -> None:
+    """A text to the right of its head, which is as long as the lines that follow are indented."""
+    lines = wrap(" ".join(text.split()), max(console.width - len(head), NARROWEST), break_on_hyphens=False) or [""]
+    for start, line in zip([head] + [" " * len(head)] * len(lines), lines, strict=False):
+        console.print(f"{start}{line}", style=style, soft_wrap=True)
 
 
 def _print_settings(console: Console, entry: Mapping[str, Any]) -> None:
@@ -59,9 +80,9 @@ def _print_settings(console: Console, entry: Mapping[str, Any]) -> None:
     for setting, (default, meaning) in entry.get("settings", {}).items():
         for part in [part for part in parts if setting.startswith(f"{part}.")]:
             console.print(f"      {part}", style="cyan")
-            console.print(f"          {' '.join(parts.pop(part).split())}", style="dim")
-        console.print(f"      {setting} = {_shown(default)}", style="cyan")
-        console.print(f"          {' '.join(meaning.split())}", style="dim")
+            _print_hanging(console, " " * 10, parts.pop(part), "dim")
+        console.print(f"      {setting} = {_shown(default)}", style="cyan", soft_wrap=True)
+        _print_hanging(console, " " * 10, meaning, "dim")
 
 
 def _print_published(console: Console, entry: Mapping[str, Any]) -> None:
@@ -72,7 +93,7 @@ def _print_published(console: Console, entry: Mapping[str, Any]) -> None:
 
     for word in ("means", "then"):
         if word in entry:
-            console.print(f"      {word}: {entry[word]}", style="cyan")
+            console.print(f"      {word}: {entry[word]}", style="cyan", soft_wrap=True)
     by_source: dict[str, list[str]] = {}
     for setting, (value, source) in entry.get("settings", {}).items():
         by_source.setdefault(source, []).append(f"{setting}={written(value)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typing_extensions import override
@@ -99,8 +99,15 @@ def _run() -> None:
         old = getattr(error, "option_name", "")
         if old in RENAMED:
             _fail(f"the option {old} is now {RENAMED[old]}")
-        _fail(f"{error.format_message()} (see `polyarch --help`)")
+        _fail(f"{error.format_message().rstrip('.')} (see `polyarch {_verb(getattr(error, 'ctx', None))}--help`)")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _verb(context: Any) -> str:
+    """The words of the command in which something was wrong, each with a space after it; none of `polyarch` alone."""
+    if context is None or context.parent is None:
+        return ""
+    return f"{_verb(context.parent)}{context.info_name} "
 
 
 def _fail(text: str) -> NoReturn:

@@ -33,7 +33,7 @@ SOURCES: dict[str, tuple[type[Source], str]] = {
     "svhn": (Svhn, "99 289 house-number digits in colour, 32x32 pixels, from .mat files"),
     "*.npz": (Npz, "arrays x and y (and x_test, y_test) in a file of your own"),
     "*.csv": (Csv, "a table of your own: one column to predict, numbers and words in the others, gaps allowed"),
-    "*.parquet": (Parquet, "the same as Parquet; needs polyarch[parquet]"),
+    "*.parquet": (Parquet, "a table of your own as Parquet; needs polyarch[parquet]"),
     "*/": (ImageFolder, "a folder of images of your own, one sub-folder per class"),
 }
 """What a text given to `load` may be, a name or a pattern of paths: its class and a description."""
