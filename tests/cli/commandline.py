@@ -15,7 +15,9 @@ from polyarch.training import checkpoints
 POLYARCH = str(Path(sys.executable).with_name("polyarch"))
 
 SPIRALS = ("--data", "spirals", "--set", "points=60", "--set", "test_points=40", "--set", "select=0.3")
-SMALL = ("--set", "max_depth=2", "--set", "width=4", "--set", "batch_size=20", "--device", "cpu")
+AS_LISTED = ("--set", "by_data=false")
+"""Settings that are not set have the defaults of their classes, as in Python."""
+SMALL = ("--set", "max_depth=2", "--set", "width=4", "--set", "batch_size=20", "--device", "cpu", *AS_LISTED)
 TINY = (*SPIRALS, *SMALL, "--set", "epochs=6")
 """A search of a fifth of a second."""
 

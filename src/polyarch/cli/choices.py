@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +12,9 @@ from polyarch.blackbox.base import BlackBox
 from polyarch.core import Method
 from polyarch.data.loading import source_for, source_from
 from polyarch.data.source import Source, check_replaced
+from polyarch.data.task import Task
 from polyarch.errors import PolyarchError, unknown
+from polyarch.runs.defaults import Chosen, prepared
 from polyarch.scores.base import Score
 from polyarch.settings import Setting, dotted, make, parsed, parts_of, settings_of
 from polyarch.spaces.base import Space
@@ -44,6 +46,9 @@ class SearchSettings:
     """How one architecture is taken from belief: `argmax`, `95%`, `expectation`, or `auto` by the size of the data."""
     fast: bool = True
     """Whether networks of cells run in a form that is fused for speed, on a CUDA device; results differ by rounding."""
+    by_data: bool = True
+    """Whether what is not set of data, the space `depth` and how its weights are trained goes by the data; else it has
+    the defaults that are listed. Published searches always have theirs."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,17 @@ class Choices:
     search: SearchSettings
     repeats: int
     """How many seeds the method's preset trains."""
+    told: Mapping[str, Collection[str]]
+    """By group, the settings that were told; of a group that is not here, what was not told stays as well."""
+
+    def prepared(self, *, deep: bool = False) -> tuple[Task, Space, Method, Chosen]:
+        """Data, space and method, in which what nobody told goes by the data.
+
+        Args:
+            deep: whether the depth of networks stays, too.
+        """
+        space = {"space": [*self.told["space"], "max_depth"]} if deep and "space" in self.told else {}
+        return prepared(self.source, self.space, self.method, {**self.told, **space})
 
 
 @dataclass(frozen=True)
@@ -104,17 +120,20 @@ def choose(
         "method": method_class,
         "search": SearchSettings,
     }
-    told = {"space": space_preset, "method": method_preset}
+    presets = {"space": space_preset, "method": method_preset}
+    assigned = assign(groups, assignments)
     given = {
-        group: {**dotted(cls, told.get(group, {})), **dotted(cls, settings.get(group, {})), **assigned}
-        for (group, cls), assigned in zip(groups.items(), assign(groups, assignments).values(), strict=True)
+        group: {**dotted(cls, presets.get(group, {})), **dotted(cls, settings.get(group, {})), **assigned[group]}
+        for group, cls in groups.items()
     }
+    search = make(SearchSettings, given["search"])
     return Choices(
         space=make(space_class, given["space"]),
         method=make(method_class, given["method"]),
         source=source_from(data, given["data"]),
-        search=make(SearchSettings, given["search"]),
+        search=search,
         repeats=catalogue.METHODS[method].repeats if method in catalogue.METHODS else 1,
+        told={} if settings or method_preset or not search.by_data else given,
     )
 
 

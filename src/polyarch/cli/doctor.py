@@ -31,12 +31,12 @@ def doctor(
 
     names = asked(preset, space, method, data)
     chosen = choose(names.space, names.method, names.data, settings, names.settings)
-    task = chosen.source.task()
-    chosen.space.check(task.shape)
-    chosen.method.check(chosen.space)
-    with saying_what_to_lower(chosen.method, chosen.space, repeats):
-        estimate = dry_run(chosen.method, chosen.space, task, repeats)
-    drawn = chosen.space.random().architectures if chosen.method.draws_from_space else chosen.space.count()
+    task, searched, how, by_rule = chosen.prepared()
+    searched.check(task.shape)
+    how.check(searched)
+    with saying_what_to_lower(how, searched, repeats):
+        estimate = dry_run(how, searched, task, repeats)
+    drawn = searched.random().architectures if how.draws_from_space else searched.count()
     found: dict[str, Any] = {
         "versions": {
             "polyarch": __version__,
@@ -47,6 +47,7 @@ def doctor(
         "search": {
             "architectures": drawn,
             "train_examples": len(task.train),
+            "chosen": by_rule.settings,
             "parameters": estimate.parameters,
             "bytes": {
                 "state": estimate.state,
@@ -70,12 +71,14 @@ def doctor(
         print(f"{name}:", ", ".join(f"{k} {_readable(v) if k == 'memory' else v}" for k, v in device.items()))
     examples = f"{found['search']['train_examples']:,} training examples"
     print(f"search: {names.space} by {names.method} on {names.data}, {examples}")
+    if by_rule:
+        print(f"  {by_rule}")
     print(f"  {found['search']['architectures']:,} architecture(s), {estimate.parameters:,} parameters per repeat")
     for where, part in (("memory", "bytes"), ("on a CUDA device", "bytes_on_cuda")):
         print(f"  {where}:", ", ".join(f"{k} {_readable(v)}" for k, v in found["search"][part].items()))
     for name, device in found["devices"].items():
         if device["memory"] < (estimate.total if name == "cpu" else estimate.cuda_total):
-            print(f"  more than {name} has: start with {what_to_lower(chosen.method, chosen.space, repeats)}")
+            print(f"  more than {name} has: start with {what_to_lower(how, searched, repeats)}")
 
 
 def _memory() -> int:

@@ -64,6 +64,19 @@ class Shown(Callback, ABC):
         self.say(f"{self.title}: {doing}")
 
 
+@final
+class Says(Callback):
+    """Says something as a search begins, and nothing of one that is refused."""
+
+    def __init__(self, shown: Shown, text: str) -> None:
+        """Takes what shows the search, and what to say there."""
+        self.shown, self.text = shown, text
+
+    @override
+    def on_begin(self, beginning: Beginning) -> None:
+        self.shown.say(f"{self.shown.title}: {self.text}")
+
+
 @contextmanager
 def progress(title: str = "search") -> Iterator[Shown]:
     """The callback that shows the progress of one search; a bar is taken down at the end, whatever happened."""

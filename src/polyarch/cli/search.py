@@ -122,20 +122,20 @@ def _begin(
     out: Path, flags: dict[str, Any], settings: list[str], options: list[str], allow_changed: bool
 ) -> Run | list[Run]:
     from polyarch.cli.choices import asked, choose
-    from polyarch.cli.progress import progress
+    from polyarch.cli.progress import Says, progress
     from polyarch.runs import search as searching
     from polyarch.runs.options import Compute, Start
 
     names = asked(flags["preset"], flags["space"], flags["method"], flags["data"])
     chosen = choose(names.space, names.method, names.data, settings, names.settings)
-    baselines = _baselines(options, chosen.space, chosen.method)
     truth = _table_truth(flags["table"], flags["column"])
-    task = chosen.source.task()
+    task, space, method, by_rule = chosen.prepared(deep=bool(options))
+    baselines = _baselines(options, space, method)
     with progress() as bar:
         found = searching.search(
-            chosen.space,
+            space,
             task,
-            chosen.method,
+            method,
             out=out,
             seed=flags["seed"] or 0,
             repeats=(names.repeats or chosen.repeats) if flags["repeats"] is None else flags["repeats"],
@@ -144,7 +144,7 @@ def _begin(
                 prior=chosen.search.prior or None, belief_from=flags["belief_from"], allow_changed=allow_changed
             ),
             compute=Compute(flags["device"] or "auto", flags["precision"] or "float32", chosen.search.fast),
-            callbacks=[*truth, bar],
+            callbacks=[*truth, bar, *([Says(bar, str(by_rule))] if by_rule else [])],
         )
     _train_baselines(out, baselines, allow_changed)
     return found
@@ -340,6 +340,7 @@ def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], setting
             named, preset = find(kind, flags[kind])
             check(f"--{kind} {flags[kind]}", own["name"] if named is classes[kind] else None, own["name"])
             asked[kind] = dotted(named, preset) | asked[kind]
+    asked["search"].pop("by_data", None)  # what it led to is among the settings
     if "selection" in asked["search"]:  # a run keeps what `auto` stood for
         asked["search"]["selection"] = rule_for(
             asked["search"]["selection"], config.make_space().nested, config.data["examples"]
@@ -349,7 +350,7 @@ def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], setting
         asked["data"] = {name: told[name] for name in asked["data"]}
 
     held = {group: dotted(groups[group], own["settings"]) for group, own in described.items()}
-    held |= {"search": {"prior": config.prior, "selection": config.select}}
+    held |= {"search": {"prior": config.prior, "selection": config.select, "fast": config.fast}}
     held |= {"data": dotted(groups["data"], source["settings"])} if source["data"] else {}
     for group, values in asked.items():
         for name, value in values.items():

@@ -213,22 +213,15 @@ class ImageFolder(FileSource):
     size: Count = 0
     """Scale every image to this height and width; 0: keep them, and all must be of one size."""
 
+    def sizes(self) -> list[tuple[int, int]]:
+        """Width and height of every image, as far as they can be told without reading it all."""
+        _, paths, _ = self._files()
+        return [image_size(path) for path in paths]
+
     @override
     def read(self) -> RawData:
         """All images, classes and files in the order of their names."""
-        root = Path(self.text)
-        classes = [p.name for p in listed(root) if p.is_dir() and not p.name.startswith(".")]
-        if len(classes) < 2:
-            raise PolyarchError(f"{root}: {len(classes)} sub-folder(s); put each class's images in a folder of its own")
-        paths, y = [], []
-        for label, name in enumerate(classes):
-            found = [p for p in listed(root / name) if is_image(p)]
-            if not found:
-                raise PolyarchError(
-                    f"{root / name}: no image ({', '.join(IMAGE_ENDINGS)}); add some, or remove the folder"
-                )
-            paths += found
-            y += [label] * len(found)
+        classes, paths, y = self._files()
         size = (self.size, self.size) if self.size else None
         images = [read_image(path, size) for path in paths]
         for path, image in zip(paths, images, strict=True):
@@ -241,11 +234,29 @@ class ImageFolder(FileSource):
         return RawData(
             stacked(images, mode),
             np.array(y),
-            where=str(root),
+            where=self.text,
             classes=tuple(classes),
             standardise=self.standardise,
             class_weights=self.class_weights,
         )
+
+    def _files(self) -> tuple[list[str], list[Path], list[int]]:
+        """The names of the classes, and every image with its class."""
+        root = Path(self.text)
+        classes = [p.name for p in listed(root) if p.is_dir() and not p.name.startswith(".")]
+        if len(classes) < 2:
+            raise PolyarchError(f"{root}: {len(classes)} sub-folder(s); put each class's images in a folder of its own")
+        paths: list[Path] = []
+        y: list[int] = []
+        for label, name in enumerate(classes):
+            found = [p for p in listed(root / name) if is_image(p)]
+            if not found:
+                raise PolyarchError(
+                    f"{root / name}: no image ({', '.join(IMAGE_ENDINGS)}); add some, or remove the folder"
+                )
+            paths += found
+            y += [label] * len(found)
+        return classes, paths, y
 
 
 def absolute(path: str) -> str:
@@ -379,6 +390,18 @@ def read_image(path: Path, size: tuple[int, int] | None) -> Any:
             f"{path}: not a readable 8-bit image ({reason(error)}); replace or remove the file"
         ) from error
     return image.resize(size, Image.Resampling.BILINEAR) if size else image
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """Width and height of an image, by its header where that is enough."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as file:
+            return file.size
+    except Exception:  # of whatever is wrong the reading tells
+        size: tuple[int, int] = read_image(path, None).size
+        return size
 
 
 def stacked(images: Sequence[Any], mode: str) -> Array:
