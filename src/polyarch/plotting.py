@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import itertools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from xml.etree import ElementTree
@@ -34,8 +34,8 @@ VARIABLES = {
 SHADES = ("#2b87cb", "#e5761f", "#1fa184", "#b8589c", "#c9a227", "#6a77c9", "#8a8f98", "#58b4d8", "#a9674b", "#7fae4a")
 """For raster maps and points of classes: middle tones that read on light and dark cards alike."""
 
-WIDTH = 9.2
-"""Inches of a full-width figure; the page shows it at about 1.3 CSS pixels a point."""
+WIDTH, NARROW = 9.2, 3.9
+"""Inches of a figure as wide as a page, and of the same on a telephone; a point is about 1.3 CSS pixels on both."""
 
 _SVG, _HREF = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
 
@@ -91,13 +91,16 @@ def style() -> Iterator[None]:
 def to_svg(figure: Figure, name: str, *, smooth: bool = False) -> Markup:
     """One figure as an `<svg>` element to put in a page, whose style sheet sets fonts and the ends of lines.
 
+    The same figure may stand there a second time at another width.
+
     Args:
         figure: drawn inside `style()`.
         name: unique within the page; the ids that the SVG needs are made from it.
         smooth: let the browser smooth raster maps instead of showing their cells.
     """
     file = io.BytesIO()
-    with mpl.rc_context({"svg.hashsalt": name}), warnings.catch_warnings():
+    salt = f"{name}-{figure.get_figwidth():g}"
+    with mpl.rc_context({"svg.hashsalt": salt}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # the browser's fonts have it, or another will do
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     root = ElementTree.fromstring(file.getvalue())
@@ -152,6 +155,26 @@ def to_file(figure: Figure, kind: str, name: str) -> bytes:
 # Small things that several figures need.
 
 
+def at_both_widths(draw: Callable[[float], Markup]) -> Markup:
+    """A figure for wide pages and for telephones; the page's style sheet shows one of them.
+
+    Args:
+        draw: draws it so many inches wide.
+    """
+    return Markup('<div class="wide">{}</div><div class="narrow">{}</div>').format(draw(WIDTH), draw(NARROW))
+
+
+def margins(figure: Figure, left: float, right: float, bottom: float, top: float, **gaps: float) -> None:
+    """Room around the panels of a figure in inches; gaps between them are those of `subplots_adjust`."""
+    width, height = figure.get_size_inches()
+    figure.subplots_adjust(left / width, bottom / height, 1 - right / width, 1 - top / height, **gaps)
+
+
+def short(text: str, most: int) -> str:
+    """The beginning of a text that is too long."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def grid(axes: Axes, axis: str = "y") -> None:
     """Faint lines to read values by, in place of a frame."""
     axes.grid(axis=axis)  # type: ignore[arg-type]
@@ -196,7 +219,11 @@ def label_ends(axes: Axes, labels: Sequence[tuple[float, str, str]], gap: float 
     heights = [to_points((x, value))[1] / dots for value, _, _ in labels]
     low, high = (to_points((x, v))[1] / dots for v in axes.get_ylim())
     heights = [min(max(h, low), high) for h in heights]
-    for height, moved, (_, text, colour) in zip(heights, spread(heights, gap), labels, strict=True):
+    places, top = spread(heights, gap), high
+    for k in sorted(range(len(places)), key=lambda k: -places[k]):  # what is above the panel belongs to its title
+        places[k] = min(places[k], top)
+        top = places[k] - gap
+    for height, moved, (_, text, colour) in zip(heights, places, labels, strict=True):
         axes.annotate(
             text,
             (1, (height - low) / (high - low)),

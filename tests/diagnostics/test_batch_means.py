@@ -129,7 +129,7 @@ def test_two_wirings_on_one_batch():
     """
     space = Wiring(stages=1, nodes=2, channels=3, aggregation="sum")
     supernet, x = make_supernet(space, SHAPE, (0,)), inputs(16)
-    chain, skip = space.parse("-"), space.parse("1<-0")
+    chain, skip = space.parse("-"), space.parse("2<-0")
     belief = Listed(space.decisions, torch.tensor([chain.choices, skip.choices]), torch.zeros(2))
     name = "network.stages.0.1.norm"
     features = torch.stack([features_of(supernet, one, x, name) for one in (chain, skip)])  # [2, n, channels, pixels]

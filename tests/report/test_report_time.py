@@ -303,7 +303,7 @@ def test_an_operation_has_the_colour_that_it_has_in_the_picture_of_the_cell(pair
         options = {d.name: d.options for d in beliefs.simplices(run)}
         legend = dict(belief_areas.picture([Trajectory.of(run)], options, operations).legend)
         every = tuple(itertools.chain.from_iterable(operations.values()))
-        lines = [line for graph in beliefs.graphs(run) for line in graph_svg.picture(graph, every).lines]
+        lines = [line for graph in beliefs.graphs([run]) for line in graph_svg.picture(graph, every).lines]
         in_cells = {line.stroke.operation: line.stroke.colour for line in lines}
         compared = {name for name in legend.keys() & in_cells.keys() if name != "none"}
         assert {"skip_connect", "avg_pool_3x3"} < compared
@@ -388,7 +388,7 @@ def test_a_collapse_is_marked_and_said(tmp_path, quick_cells):
 
 def test_the_top_of_the_page_tells_of_a_collapse(tmp_path, quick_cells):
     run = collapsing(quick_cells.run, tmp_path / "run", (0, 0, 1, 1, 1, 1))
-    assert summary.finding(report(run, task=quick_cells.task))[1].startswith("The search collapsed at epoch 3")
+    assert summary.finding(report(run, task=quick_cells.task))[1][1][0].startswith("The search collapsed at epoch 3")
 
 
 def test_panels_are_those_of_what_was_watched(tmp_path, cell_search, quick_cells):
@@ -408,7 +408,7 @@ def test_panels_are_those_of_what_was_watched(tmp_path, cell_search, quick_cells
         "depth of the mode's cell, edges",
     ):
         assert f">{title}<" in section["svg"]
-    for other in ("effective samples", "deviation of the logits", "mode, true"):
+    for other in ("effective samples", "deviation of the logits", "random ones"):
         assert f">{other}<" not in section["svg"]
     assert section["lines"] == {"mode", "supernet"}
     both = search_section.search_progress(report(*cell_search.runs, task=cell_search.task))
@@ -459,11 +459,14 @@ def watched_by(table, images, tmp_path_factory):
 
 
 @pytest.mark.parametrize("column", ["valid_acc", "test_accuracy"])
-def test_true_accuracies_stand_beside_the_others(watched_by, images, column):
+def test_true_accuracies_have_an_axis_of_their_own(watched_by, images, column):
+    """They are of the data of the table, not of the run's."""
     run = watched_by(column)
     section = search_section.search_progress(report(run, task=images))
-    for text in ("mode, true", "random, true", "best, true", "mode", "supernet"):
-        assert f">{text}</text>" in section["svg"]
+    of_run, of_table = section["svg"].split(f">{column} of the mode, by the table</text>")
+    for text, times in (("mode", (1, 1)), ("random ones", (0, 1)), ("the best", (0, 1)), ("supernet", (1, 0))):
+        assert tuple(part.count(f">{text}</text>") for part in (of_run, of_table)) == times
+    assert ">accuracy on validation data</text>" in of_run
     first, *_, last = run.architecture.choices
     # Of all cells, the mean and the deviation of two independent uniform choices.
     spread = 100 * np.sqrt((0.08**2 + 0.02**2) * 2)

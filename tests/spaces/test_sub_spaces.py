@@ -138,7 +138,7 @@ PARENTS = NasBench1Shot1(sub_space=2, channels=2, cells=1)
         (Restricted(SPACE, {"layer": ("deep",)}), SHAPE),
         (Restricted(ResidualDepth(max_depth=4, width=4), {"depth": ("1", "3")}), SHAPE),
         (Restricted(Fourier(max_degree=4), {"degree": ("0", "2", "3")}), TaskShape((1,), 1)),
-        (Restricted(Wiring(stages=1, nodes=3, channels=2), {"0.2<-0": ("on",)}), TaskShape((1, 8, 8), 3)),
+        (Restricted(Wiring(stages=1, nodes=3, channels=2), {"0.3<-0": ("on",)}), TaskShape((1, 8, 8), 3)),
     ],
     ids=["nasbench201", "darts", "nasbench1shot1", "module", "depth", "fourier", "wiring"],
 )
@@ -178,10 +178,10 @@ def test_what_cannot_be_left(options, message):
 def test_random_architectures_of_what_is_left():
     drawn = SOME.random()
     assert torch.equal(drawn.logits, uniform(SOME.decisions).logits)
-    wiring = Restricted(Wiring(stages=1, nodes=3, link_probability=0.2), {"0.2<-0": ("on",)})
+    wiring = Restricted(Wiring(stages=1, nodes=3, link_probability=0.2), {"0.3<-0": ("on",)})
     probs = wiring.random().probs()
-    assert probs["0.2<-0"].tolist() == [1.0]
-    assert torch.allclose(probs["0.3<-0"], torch.tensor([0.8, 0.2]))
+    assert probs["0.3<-0"].tolist() == [1.0]
+    assert torch.allclose(probs["0.4<-0"], torch.tensor([0.8, 0.2]))
 
 
 def test_other_options_do_not_run():
@@ -238,7 +238,7 @@ def task():
         (LISTED, IMAGE),
         (Listed(SOME, [SOME.architecture((0, 1, 0, 2, 3, 1))]), IMAGE),
         (
-            Listed(Wiring(stages=1, nodes=2, channels=2, listed=3, own_affine=True), ["-", "1<-0"]),
+            Listed(Wiring(stages=1, nodes=2, channels=2, listed=3, own_affine=True), ["-", "2<-0"]),
             TaskShape((1, 8, 8), 3),
         ),
         (Listed(ResidualDepth(max_depth=4, width=4), ["depth=1", "depth=4"]), SHAPE),
@@ -272,7 +272,7 @@ def test_what_is_listed():
         (lambda: Listed(CELLS, [CELL, CELL.replace("|+|", "|+|")]), "listed twice"),
         (lambda: Listed(CELLS, ["depth=3"]), "is no cell of nasbench201"),
         (lambda: Listed(LISTED, [CELL.replace("none~0", "nor_conv_1x1~0")]), "none of the 3 listed"),
-        (lambda: Listed(Wiring(stages=1, nodes=2, wirings="- 1<-0", own_affine=True), ["2<-0"]), "listed ones alone"),
+        (lambda: Listed(Wiring(stages=1, nodes=2, wirings="- 2<-0", own_affine=True), ["3<-0"]), "listed ones alone"),
         (lambda: Restricted(LISTED, {"1<-0": TWO}), r"list those you want: Listed\(space, architectures\)"),
     ],
 )

@@ -10,6 +10,7 @@ from torch import nn
 from polyarch import PolyarchError
 from polyarch.data.task import TaskShape
 from polyarch.spaces import Dense, PerExample, Sparse, Wiring
+from polyarch.spaces.graph import certain
 from polyarch.spaces.layers import Dropout
 from polyarch.testing import check_space
 from polyarch.testing.spaces import make_supernet
@@ -39,12 +40,24 @@ def test_texts():
     assert len(space.links) == 2 * 6
     chain = space.architecture([0] * 12)
     assert chain.text == "-|-"
-    wired = space.parse("3<-0,2<-0|1<-0")
-    assert wired.text == "2<-0,3<-0|1<-0"
+    wired = space.parse("4<-0,3<-0|2<-0")
+    assert wired.text == "3<-0,4<-0|2<-0"
     assert sum(wired.choices) == 3
 
 
-@pytest.mark.parametrize("text", ["2<-0", "2<-0|4<-0", "2<-2|-", "0<-1|-", "a|b", "2<-0,|-"])
+def test_pictures_number_nodes_as_texts_do():
+    space = Wiring(**SMALL)
+    wired = space.parse("3<-0,4<-1|4<-2")
+    first, second = space.graphs(certain(space.decisions, wired))
+    labels = {node.name: node.label for node in first.nodes}
+    assert list(labels.values()) == ["0: input", "1", "2", "3", "4: output"]
+    for graph, text in ((first, "3<-0,4<-1"), (second, "4<-2")):
+        drawn = {(int(labels[e.target].split(":")[0]), int(labels[e.source].split(":")[0])) for e in graph.edges}
+        links = {(node, value) for node, value in drawn if node > value + 1}
+        assert {f"{node}<-{value}" for node, value in links} == set(text.split(","))
+
+
+@pytest.mark.parametrize("text", ["3<-0", "3<-0|5<-0", "3<-2|-", "1<-1|-", "a|b", "3<-0,|-"])
 def test_texts_that_name_no_wiring(text):
     with pytest.raises(PolyarchError, match=r"write|put"):
         Wiring(**SMALL).parse(text)
@@ -60,7 +73,7 @@ def test_the_list_is_of_random_graphs():
     import random
 
     graph = networkx.gnp_random_graph(9, 0.3, random.Random("0:7:1"))
-    links = {f"{max(pair)}<-{min(pair)}" for pair in graph.edges}
+    links = {f"{max(pair) + 1}<-{min(pair)}" for pair in graph.edges}
     assert set(space.members[7].text.split("|")[1].split(",")) == links
 
 
@@ -81,8 +94,8 @@ def test_weights_of_their_own_need_a_list(settings):
 
 
 def test_given_wirings_are_the_list():
-    space = Wiring(**SMALL, wirings="residual 2<-0|1<-0")
-    assert space.members == (space.residual, space.parse("2<-0|1<-0"))
+    space = Wiring(**SMALL, wirings="residual 3<-0|2<-0")
+    assert space.members == (space.residual, space.parse("3<-0|2<-0"))
     assert space.random().choices.tolist() == [list(member.choices) for member in space.members]
     own = Wiring(**SMALL, wirings="residual -|-", own_affine=True)
     assert own.supernet(SHAPE).table.shape == (1, 2, 12)
@@ -92,8 +105,8 @@ def test_given_wirings_are_the_list():
     ("settings", "says"),
     [
         ({"wirings": "residual", "listed": 2}, "leave listed or wirings out"),
-        ({"wirings": "residual 1<-0|- residual"}, "given twice"),
-        ({"wirings": "residual 9<-0|-"}, "no link of a stage"),
+        ({"wirings": "residual 2<-0|- residual"}, "given twice"),
+        ({"wirings": "residual 10<-0|-"}, "no link of a stage"),
         ({"dropout": 1.0}, "below 1"),
         ({"dropout": -0.1}, "0 or more"),
     ],
@@ -220,7 +233,7 @@ def test_a_run_keeps_its_list():
 def test_cost_is_that_of_any_wiring():
     space = Wiring(**SMALL)
     table = space.cost_table(SHAPE)
-    assert {space.cost(space.parse(text), SHAPE) for text in ("-|-", "2<-0|3<-1")} == {table.base}
+    assert {space.cost(space.parse(text), SHAPE) for text in ("-|-", "3<-0|4<-1")} == {table.base}
 
 
 def test_the_papers_size():

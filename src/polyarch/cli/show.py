@@ -55,7 +55,7 @@ def _draw(path: Path, runs: list[Run]) -> None:
     found = [
         replace(graph, title=f"{graph.title}, seed {run.seed}" if len(runs) > 1 else graph.title)
         for run in runs
-        for graph in beliefs.graphs(run)
+        for graph in beliefs.graphs([run])
     ]
     write_whole(path, draw_all(found).encode())
 

@@ -149,8 +149,8 @@ class Balenas(Bilevel):
     def evaluate(self, problem: Problem, state: State, split: str) -> dict[str, Tensor]:
         """As for every method that shares weights, and two more.
 
-        `sigma` is the mean deviation of alpha, `discretisation_gap` the loss of the mode less that of the mixture, both
-        with the shared weights (what Eq. 2 expands).
+        `sigma` is the mean deviation of alpha, `discretisation_gap` the loss of the mode less that of the supernet
+        mixed by belief, both with the shared weights (what Eq. 2 expands).
         """
         found = super().evaluate(problem, state, split)
         _, width = open_gaussian(problem.space, state.belief)

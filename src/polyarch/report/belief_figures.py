@@ -10,10 +10,25 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from polyarch.architecture import Decision
-from polyarch.plotting import BLUE, INK, MUTED, ORANGE, PALE, WIDTH, Array, grid, label_ends, style, to_svg
+from polyarch.plotting import (
+    BLUE,
+    INK,
+    MUTED,
+    NARROW,
+    ORANGE,
+    PALE,
+    WIDTH,
+    Array,
+    grid,
+    label_ends,
+    margins,
+    short,
+    style,
+    to_svg,
+)
 
 
 @dataclass(frozen=True)
@@ -32,10 +47,17 @@ class Fit:
     """Option and log-likelihood of the selected network."""
     errors: Sequence[float] = ()
     """Of one run: the standard error of each value's distance from the best one."""
+    mixture_label: str = "mixture"
 
 
 def posterior(
-    decision: Decision, probs: Array, prior: Array, selected: Sequence[int], rules: Mapping[str, int], fit: Fit | None
+    decision: Decision,
+    probs: Array,
+    prior: Array,
+    selected: Sequence[int],
+    rules: Mapping[str, int],
+    fit: Fit | None,
+    width: float = WIDTH,
 ) -> Markup:
     """Bars of belief over the prior, what the rules select, and how well each option fits.
 
@@ -46,24 +68,25 @@ def posterior(
         probs: [runs, options].
         prior: [options].
         selected: the option of each run.
-        rules: what each selection rule would take; empty for several runs.
+        rules: what each selection rule would take; empty for several runs, and not written where there is no room.
         fit: what is drawn below; nothing if None.
+        width: inches.
     """
+    is_narrow = width <= NARROW
     with style():
-        figure = Figure(figsize=(WIDTH, 5.0 if fit else 3.1))
+        figure = Figure(figsize=(width, 5.0 if fit else 3.1))
         if fit:
             top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(1.35, 1))
-            figure.subplots_adjust(0.065, 0.085, 0.83, 0.95, hspace=0.24)
         else:
             top, bottom = figure.subplots(), None
-            figure.subplots_adjust(0.065, 0.13, 0.83, 0.92)
-        _belief(top, decision, probs, prior, selected, rules)
+        margins(figure, 0.5 if is_narrow else 0.6, 1.25 if is_narrow else 1.56, 0.43, 0.25, hspace=0.24)
+        _belief(top, decision, probs, prior, selected, {} if is_narrow else rules)
         if fit and bottom:
             _fit(bottom, fit)
         lowest = bottom or top
         last = max(probs.shape[1] - 1, *(fit.options if fit else (0,)))
         top.set_xlim(-0.7, last + 0.7)
-        lowest.xaxis.set_major_locator(MaxNLocator(11, integer=True, min_n_ticks=1))
+        lowest.xaxis.set_major_locator(MaxNLocator(6 if is_narrow else 11, integer=True, min_n_ticks=1))
         lowest.xaxis.set_major_formatter(option_names(decision))
         lowest.set_xlabel(decision.name)
         _label_belief(top, probs, prior)
@@ -86,9 +109,7 @@ def _belief(
     axes.bar(options, mean, 0.72, color=[BLUE if k <= last else PALE for k in options], linewidth=0)
     axes.plot(options, prior, color=INK, linewidth=1.1, linestyle=(0, (1, 1.8)))
     top = float(max(mean.max(), prior.max()))
-    title = f"belief, by {decision.name}"
     if len(probs) > 1:
-        title += f": mean and deviation over seeds; each dot is a seed's selected {decision.name}"
         deviation = probs.std(0, ddof=1)
         axes.vlines(options, np.maximum(mean - deviation, 0), mean + deviation, color=INK, linewidth=0.9)
         top = max(top, float((mean + deviation).max()))
@@ -101,7 +122,11 @@ def _belief(
         top = _mark_rules(axes, decision, mean, top, selected[0], rules)
     axes.set_ylim(0, top * 1.06)
     axes.set_yticks([t for t in MaxNLocator(5).tick_values(0, top) if t <= min(top, 1)])
-    axes.set_title(title)
+    axes.set_title(f"belief, by {decision.name}")
+
+
+LETTER = 5.6
+"""Points that a letter takes at most, on average."""
 
 
 def _mark_rules(
@@ -111,7 +136,8 @@ def _mark_rules(
     marks: dict[int, list[str]] = {selected: []}
     for rule, option in rules.items():
         marks.setdefault(option, []).append(rule)
-    wide, rows = 0.011 * len(mean), list[float]()
+    points = axes.get_window_extent().width * 72 / axes.figure.dpi
+    wide, rows = LETTER * (len(mean) + 0.4) / points, list[float]()
     step = top * 0.12
     for option, names in sorted(marks.items()):
         text, name = " · ".join(names), decision.options[option]
@@ -134,26 +160,37 @@ def _label_belief(axes: Axes, probs: Array, prior: Array) -> None:
 def _fit(axes: Axes, fit: Fit) -> None:
     grid(axes)
     means = np.array([np.mean(v) for v in fit.values])
-    low, high = _range(np.array([*means, *fit.mixture, *([fit.selected[1]] if fit.selected else [])]))
+    spreads = np.array(fit.errors or [_deviation(v) for v in fit.values])
+    low, high = _limits(fit, means, spreads)
     axes.set_ylim(low, high)
     axes.plot(fit.options, np.maximum(means, low), color=fit.colour, linewidth=1, alpha=0.45)
-    for option, values, mean in zip(fit.options, fit.values, means, strict=True):
+    for option, mean, spread in zip(fit.options, means, spreads, strict=True):
         _mark(axes, option, mean, "o", fit.colour)
-        if mean >= low and len(values) > 1:
-            deviation = np.std(values, ddof=1)
-            axes.vlines(option, max(mean - deviation, low), mean + deviation, color=fit.colour, linewidth=1)
-    if fit.errors:
-        lowest = np.maximum(means - np.array(fit.errors), low)
-        axes.vlines(fit.options, lowest, np.maximum(means + np.array(fit.errors), low), color=fit.colour, linewidth=1)
+        if mean >= low and spread > 0:
+            axes.vlines(option, mean - spread, mean + spread, color=fit.colour, linewidth=1)
     if fit.mixture:
-        axes.axhline(float(np.mean(fit.mixture)), color=BLUE, linewidth=1.3)
-    if len(fit.mixture) > 1:
-        middle, deviation = np.mean(fit.mixture), np.std(fit.mixture, ddof=1)
-        axes.axhspan(float(middle - deviation), float(middle + deviation), color=BLUE, alpha=0.13, linewidth=0)
+        middle, deviation = float(np.mean(fit.mixture)), _deviation(fit.mixture)
+        axes.axhline(middle, color=BLUE, linewidth=1.3)
+        axes.axhspan(middle - deviation, middle + deviation, color=BLUE, alpha=0.13, linewidth=0)
     if fit.selected:
         _mark(axes, *fit.selected, "D", ORANGE)
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.set_title(fit.title)
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+def _limits(fit: Fit, means: Array, spreads: Array) -> tuple[float, float]:
+    """Limits that hold what matters, each value with all of its spread."""
+    low, high = _range(np.array([*means, *fit.mixture, *([fit.selected[1]] if fit.selected else [])]))
+    middles = np.array([*means, *fit.mixture])
+    around = np.array([*spreads, *(_deviation(fit.mixture) for _ in fit.mixture)])
+    for _ in means:  # what is spread far may bring the next value into the picture
+        seen = middles >= low
+        low, high = min(low, *(middles - around)[seen]), max(high, *(middles + around)[seen])
+    return low, high
 
 
 def _mark(axes: Axes, option: int, value: float, marker: str, colour: str) -> None:
@@ -179,7 +216,7 @@ def _label_fit(axes: Axes, fit: Fit) -> None:
     last = int(np.argmax(fit.options))
     labels = [(float(np.mean(fit.values[last])), fit.label, fit.colour)]
     if fit.mixture:
-        labels.append((float(np.mean(fit.mixture)), "mixture", BLUE))
+        labels.append((float(np.mean(fit.mixture)), fit.mixture_label, BLUE))
     if fit.selected:
         labels.append((fit.selected[1], "◆ selected network", ORANGE))
     label_ends(axes, labels)
@@ -194,6 +231,7 @@ def decisions(
     prior: Mapping[str, Array],
     options: Mapping[str, Sequence[str]],
     selected: Mapping[str, Sequence[int]],
+    width: float = WIDTH,
 ) -> Markup:
     """Bars of belief for every decision of any space, the prior as ticks; of many options, the likeliest.
 
@@ -202,12 +240,13 @@ def decisions(
         prior: for each decision [options].
         options: their names.
         selected: the option of each run.
+        width: inches.
     """
-    columns = min(3, len(probs))
+    columns = min(1 if width <= NARROW else 3, len(probs))
     rows = -(-len(probs) // columns)
     longest = max(min(len(o), MOST_OPTIONS) for o in options.values())
     with style():
-        figure = Figure(figsize=(WIDTH, rows * (0.55 + 0.2 * longest)))
+        figure = Figure(figsize=(width, rows * (0.55 + 0.2 * longest)))
         grids = figure.subplots(rows, columns, squeeze=False)
         for axes in grids.flat[len(probs) :]:
             axes.set_axis_off()
@@ -220,12 +259,12 @@ def decisions(
                 deviation = values.std(0, ddof=1)[shown]
                 axes.hlines(places, np.maximum(mean - deviation, 0), mean + deviation, color=INK, linewidth=0.9)
             axes.vlines(prior[name][shown], places - 0.4, places + 0.4, color=INK, linewidth=1.1, linestyle=(0, (1, 1)))
-            axes.set_yticks(places, [_short(options[name][k]) for k in shown])
+            axes.set_yticks(places, [short(options[name][k], 24) for k in shown])
             axes.set_xlim(0, 1)
             axes.set_ylim(len(shown) - 0.4, -0.6)
-            axes.xaxis.set_major_formatter(PercentFormatter(1, 0))
+            axes.set_xticks([0, 0.5, 1], ["0", "50 %", "100 %"])
             axes.spines["left"].set_visible(False)
-            axes.set_title(_short(name, 40))
+            axes.set_title(short(name, 40))
         figure.tight_layout(pad=0.6, w_pad=2, h_pad=1.4)
         return to_svg(figure, "decisions")
 
@@ -234,7 +273,3 @@ def _likeliest(probs: Array, selected: Sequence[int]) -> list[int]:
     """The options to show, in their own order: all, or the selected ones and the likeliest others."""
     by_chance = sorted(range(len(probs)), key=lambda k: (k not in selected, -probs[k]))
     return sorted(by_chance[:MOST_OPTIONS])
-
-
-def _short(text: str, most: int = 24) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"

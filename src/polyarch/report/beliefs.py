@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 
-from polyarch.architecture import Decision
+from polyarch.architecture import Architecture, Decision
 from polyarch.plotting import Array
+from polyarch.report import formatting
 from polyarch.runs.run import Run
 from polyarch.spaces.base import Space, relaxation_of
 from polyarch.spaces.graph import Graph, certain, pictures
@@ -34,6 +37,11 @@ def is_read_out(run: Run) -> bool:
 def is_point(run: Run) -> bool:
     """Whether belief was never open: a run of one fixed architecture."""
     return all(int((p > 0).sum()) == 1 for p in run.distribution.probs().values())
+
+
+def learns(run: Run) -> bool:
+    """Whether belief is learnt at all."""
+    return run.meaning.kind != "fixed"
 
 
 def simplices(run: Run) -> tuple[Decision, ...]:
@@ -65,16 +73,31 @@ def selected(run: Run) -> dict[str, list[int]]:
     return {d.name: [choice] for d, choice in zip(run.space.decisions, run.architecture.choices, strict=True)}
 
 
-def graphs(run: Run) -> list[Graph]:
-    """Pictures of the selected architecture and, where belief was open, of belief."""
-    chosen = pictures(run.space, certain(run.space.decisions, run.architecture))
-    found = [replace(graph, title=f"{graph.title}, selected") for graph in chosen]
-    if not is_point(run):
-        found += [replace(graph, title=f"{graph.title}, belief") for graph in pictures(run.space, _frequencies(run))]
+def graphs(runs: Sequence[Run]) -> list[Graph]:
+    """Pictures of what each of some runs of one search selected, the same only once, and of what they believe."""
+    first, several = runs[0], len(runs) > 1
+    seeds: dict[Architecture, list[int]] = {}
+    for run in runs:
+        seeds.setdefault(run.architecture, []).append(run.seed)
+    found = []
+    for architecture, own in seeds.items():
+        who = f", {formatting.seeds(own)}" if several else ""
+        chosen = pictures(first.space, certain(first.space.decisions, architecture))
+        found += [replace(graph, title=f"{graph.title}, selected{who}") for graph in chosen]
+    if learns(first):
+        who = ", mean over seeds" if several else ""
+        believed = pictures(first.space, _frequencies(runs))
+        found += [replace(graph, title=f"{graph.title}, belief{who}") for graph in believed]
     return found
 
 
-def _frequencies(run: Run, samples: int = 256) -> dict[str, list[float]]:
+def _frequencies(runs: Sequence[Run]) -> dict[str, list[float]]:
+    """How often beliefs take each option of each decision, on average over runs."""
+    every = [_frequencies_of(run) for run in runs]
+    return {name: np.mean([own[name] for own in every], 0).tolist() for name in every[0]}
+
+
+def _frequencies_of(run: Run, samples: int = 256) -> dict[str, list[float]]:
     """How often belief takes each option of each decision; counted in samples where it is read out."""
     if not is_read_out(run):
         return {name: p.tolist() for name, p in probs(run).items()}

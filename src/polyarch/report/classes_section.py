@@ -32,7 +32,7 @@ def classes(report: ReportData) -> dict[str, Any] | None:
     if count > MANY:
         rows = sorted(rows, key=lambda row: 2.0 if row["f1"] is None else row["f1"])[:WORST]
     columns = ["precision", "recall", "f1", *(["mixture"] if report.has_mixture else [])]
-    titles = {"f1": "F1", "mixture": "F1, mixture"}
+    titles = {"f1": "F1", "mixture": f"F1, {report.mixture}"}
     return {
         "columns": [titles.get(name, name) for name in columns],
         "rows": [

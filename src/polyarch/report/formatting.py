@@ -36,6 +36,13 @@ class Metric:
         deviation = statistics.stdev(values) if len(values) > 1 else None
         return percent(mean(values), deviation) if self.percent else number(mean(values), self.digits, deviation)
 
+    def show_deviation(self, values: Sequence[float]) -> str:
+        """How far several differ, to stand apart from their mean; nothing of one."""
+        if len(values) < 2:
+            return ""
+        deviation = statistics.stdev(values)
+        return f"±{THIN}{percent(deviation) if self.percent else number(deviation, self.digits)}"
+
 
 LOG_LIKELIHOOD = Metric("log_likelihood", "log-likelihood", "mean over examples, in nats", True)
 CLASSIFICATION = (
@@ -131,3 +138,8 @@ def ranges(numbers: Sequence[int], names: Sequence[str] | None = None) -> str:
             parts.append([value])
     shown = [[str(k) if names is None else names[k] for k in (part[0], part[-1])] for part in parts]
     return ", ".join("–".join(dict.fromkeys(ends)) for ends in shown)
+
+
+def seeds(numbers: Sequence[int]) -> str:
+    """[3] as seed 3, [0, 1, 2] as seeds 0–2."""
+    return f"seed{'s' if len(numbers) > 1 else ''} {ranges(numbers)}"

@@ -89,12 +89,13 @@ class Connection:
         return [y - level for y in middles], level, ends[-1] - level
 
 
-def connections(graph: Graph, operations: Sequence[str] = ()) -> list[Connection]:
+def connections(graph: Graph, operations: Sequence[str] = (), is_bare: bool = False) -> list[Connection]:
     """Edges by the nodes they join, in order of their first appearance; what cannot be is left out.
 
     Args:
         graph: the picture's.
         operations: those of all pictures that should have the same colours, where there are several.
+        is_bare: no line has a label.
     """
     _check(graph)
     edges = [edge for edge in graph.edges if edge.probability > 0]
@@ -118,6 +119,8 @@ def connections(graph: Graph, operations: Sequence[str] = ()) -> list[Connection
         if others:
             strokes.append(_rest(others, way))
         found.append(Connection(source, target, tuple(strokes)))
+    if is_bare:
+        return [replace(c, strokes=tuple(stroke.unlabelled() for stroke in c.strokes)) for c in found]
     return [_quieter(connection) for connection in found] if _is_crowded(found) else found
 
 
@@ -201,8 +204,9 @@ def _quieter(connection: Connection) -> Connection:
 
 
 def legend(graph: Graph, found: Sequence[Connection]) -> list[tuple[str, str]]:
-    """Operations and their colours, in the order of the graph, where lines are too many to have a label each."""
-    if not _is_crowded(found) or all(len(connection.strokes) == 1 for connection in found):
+    """Operations and their colours, in the order of the graph, where lines do not have a label each."""
+    is_bare = not any(connection.labels for connection in found)
+    if not is_bare and (not _is_crowded(found) or all(len(connection.strokes) == 1 for connection in found)):
         return []
     colour = {stroke.operation: stroke.colour for connection in found for stroke in connection.strokes}
     labels = dict.fromkeys([*(edge.label for edge in graph.edges), REST])

@@ -19,20 +19,22 @@ from polyarch.report.operation_colours import MUTED, is_nothing
 from polyarch.report.templates import render
 from polyarch.spaces.graph import Graph, Node
 
-WIDEST = 1080
-"""A wider picture continues on a new row, where a single node connects what is before it with what is after it."""
+WIDEST, NARROW = 1080, 330
+"""A wider picture continues on a new row, where a single node connects what is before it with what is after it; on a
+telephone, which has no room for labels either."""
 HEADING, TITLE_TEXT, SWATCH = 34.0, 14.0, 18.0
 """Height of a heading, and of its letters; width of a line in a legend."""
 
 
-def draw(graph: Graph, operations: Sequence[str] = ()) -> str:
+def draw(graph: Graph, operations: Sequence[str] = (), is_narrow: bool = False) -> str:
     """A picture of one graph as an `<svg>` element to put in a page, whose colours it takes.
 
     Args:
         graph: what to draw.
         operations: those of all pictures that should have the same colours, where there are several.
+        is_narrow: for a telephone: lines have no labels, and a legend names their colours.
     """
-    placed = picture(graph, tuple(operations))
+    placed = picture(graph, tuple(operations), is_narrow)
     return _svg(graph.title, placed.width, placed.height, [("", 0.0, placed)], is_file=False)
 
 
@@ -61,21 +63,21 @@ def _svg(title: str, width: float, height: float, pictures: Sequence[tuple[str, 
 # Pictures: rows and legend.
 
 
-def picture(graph: Graph, operations: tuple[str, ...] = ()) -> Layout:
+def picture(graph: Graph, operations: tuple[str, ...] = (), is_narrow: bool = False) -> Layout:
     """Places nodes, lines and labels of a graph: in several rows if one is too wide, with a legend if it is crowded."""
-    found = connections(graph, operations)
+    found, widest = connections(graph, operations, is_narrow), NARROW if is_narrow else WIDEST
     placed = layout(graph.nodes, found)
-    if placed.width > WIDEST:
-        first, *others = _rows(placed, found)
+    if placed.width > widest:
+        first, *others = _rows(placed, found, widest)
         placed = layout(*first)
         for row in others:
             below = layout(*row, top=placed.height)
             width, nodes, lines = max(placed.width, below.width), placed.nodes + below.nodes, placed.lines + below.lines
             placed = Layout(width, below.height, nodes, lines)
-    return _with_legend(placed, legend(graph, found))
+    return _with_legend(placed, legend(graph, found), NARROW if is_narrow else 420.0)
 
 
-def _rows(whole: Layout, found: Sequence[Connection]) -> Iterator[tuple[list[Node], list[Connection]]]:
+def _rows(whole: Layout, found: Sequence[Connection], widest: float) -> Iterator[tuple[list[Node], list[Connection]]]:
     """What stands in each row: it ends at a node that everything passes through, and the next begins with that."""
     left = {node.name: box.x for node, box in whole.nodes}
     right = {box.x: box.x + box.width for _, box in whole.nodes}
@@ -84,19 +86,19 @@ def _rows(whole: Layout, found: Sequence[Connection]) -> Iterator[tuple[list[Nod
     cuts = [x for x in columns if count[x] == 1 and not any(left[c.source] < x < left[c.target] for c in found)]
     starts = [MARGIN]
     for cut, following in itertools.pairwise([*cuts, last]):
-        if cut > starts[-1] and right[following] - starts[-1] > WIDEST - 2 * MARGIN:
+        if cut > starts[-1] and right[following] - starts[-1] > widest - 2 * MARGIN:
             starts.append(cut)
     for start, end in itertools.pairwise([*starts, last]):
         nodes = [node for node, box in whole.nodes if start <= box.x <= end]
         yield nodes, [c for c in found if start <= left[c.source] and left[c.target] <= end]
 
 
-def _with_legend(placed: Layout, operations: Sequence[tuple[str, str]]) -> Layout:
-    """Names the colours below the picture, in as many rows as they need."""
+def _with_legend(placed: Layout, operations: Sequence[tuple[str, str]], least: float) -> Layout:
+    """Names the colours below the picture, which is so wide at least, in as many rows as they need."""
     if not operations:
         return placed
     entries = []
-    width, x, y = max(placed.width, 420.0), MARGIN, placed.height + 4
+    width, x, y = max(placed.width, least), MARGIN, placed.height + 4
     for operation, colour in operations:
         needed = SWATCH + 6 + text_width(shortened(operation), LABEL_TEXT)
         if x > MARGIN and x + needed > width - MARGIN:

@@ -51,9 +51,8 @@ SHARES = {
     "posterior": "the probability of",
     "mixing": "the mixing weight of",
     "sampling": "how often belief draws",
-    "fixed": "how often the search draws",
 }
-"""What belief gives to every option, by the kind of its meaning."""
+"""What belief that is learnt gives to every option, by the kind of its meaning."""
 
 
 def write_report(run: Run, task: Task, *, baselines: Sequence[Run] = ()) -> Path:
@@ -105,7 +104,8 @@ def _context(report: ReportData) -> dict[str, Any]:
         "method": catalogue.short(config.method["name"]),
         "nested": {"name": report.decision.name, "plural": report.members} if report.is_nested else None,
         "meaning": report.meaning,
-        "share": SHARES[report.meaning.kind],
+        "mixture": {"name": report.mixture, "means": report.mixture_means},
+        "share": SHARES.get(report.meaning.kind, ""),
         "learns": report.learns,
         "runs": len(report.runs),
         "stages": len(report.trajectories[0].stages),

@@ -17,6 +17,7 @@ from polyarch.plotting import (
     INK,
     LINE,
     MUTED,
+    NARROW,
     ORANGE,
     PALE,
     SHADES,
@@ -24,36 +25,37 @@ from polyarch.plotting import (
     Array,
     grid,
     rgba,
+    short,
     style,
     to_svg,
 )
 from polyarch.uncertainty.calibration import Reliability
 
+HIGH = 4.1
+"""Inches of a reliability diagram and what is below it."""
 FEW = 10
 """Predictions below which the accuracy of a bin says little."""
 
 
-def reliability(diagrams: Sequence[tuple[str, str, Reliability]], examples: str) -> Markup:
-    """Confidence against accuracy, side by side, with the number of predictions underneath.
+def reliability(diagrams: Sequence[tuple[str, str, Reliability]], examples: str, width: float = WIDTH) -> Markup:
+    """Confidence against accuracy, with the number of predictions underneath; side by side where there is room.
 
     As Fig. 10 of Antorán et al. 2020.
 
     Args:
         diagrams: name, a second line, and the bins.
         examples: what is counted underneath.
+        width: inches.
     """
     with style():
-        figure = Figure(figsize=(WIDTH, 4.1))
-        grids = figure.subplots(2, 3, sharex=True, squeeze=False, height_ratios=(3, 1))
-        figure.subplots_adjust(0.06, 0.1, 0.985, 0.9, hspace=0.26, wspace=0.26)
-        for axes in grids[:, len(diagrams) :].flat:
-            axes.set_axis_off()
+        rows, columns = (len(diagrams), 1) if width <= NARROW else (1, 3)
+        figure = Figure(figsize=(width, rows * HIGH))
+        panels = [_two_panels(figure, rows, columns, place) for place in range(len(diagrams))]
         most = max(int(d.count.max()) for _, _, d in diagrams)
-        for column, (name, note, bins) in enumerate(diagrams):
-            diagram(grids[0, column], bins)
-            grids[0, column].set_title(name, weight="bold", pad=17)
-            grids[0, column].annotate(note, (0, 1), (0, 6), "axes fraction", "offset points", color=MUTED)
-            below = grids[1, column]
+        for place, ((name, note, bins), (above, below)) in enumerate(zip(diagrams, panels, strict=True)):
+            diagram(above, bins)
+            above.set_title(name, weight="bold", pad=17)
+            above.annotate(note, (0, 1), (0, 6), "axes fraction", "offset points", color=MUTED)
             grid(below)
             edges, count = bins.edges.numpy(), bins.count.numpy()
             below.bar(edges[:-1], count, np.diff(edges) * 0.88, align="edge", color=PALE)
@@ -64,12 +66,26 @@ def reliability(diagrams: Sequence[tuple[str, str, Reliability]], examples: str)
             below.minorticks_off()
             below.set_xlim(0, 1)
             below.set_xticks([0, 0.5, 1], ["0", "50 %", "100 %"])
-            for label, side in zip(below.get_xticklabels(), ("left", "center", "right"), strict=True):
-                label.set_horizontalalignment(side)
+            below.get_xticklabels()[0].set_horizontalalignment("left")
+            below.get_xticklabels()[-1].set_horizontalalignment("right")
             below.set_xlabel("confidence")
-            if column == 0:
+            if place % columns == 0:
                 below.set_title(examples)
         return to_svg(figure, "reliability")
+
+
+def _two_panels(figure: Figure, rows: int, columns: int, place: int) -> tuple[Axes, Axes]:
+    """One above the other, in one of the fields of a figure."""
+    width, height = figure.get_size_inches()
+    left, top = place % columns * width / columns + 0.5, height - place // columns * HIGH - 0.42
+    across = width / columns - 0.65
+
+    def place_of(begin: float, high: float) -> tuple[float, float, float, float]:
+        return left / width, (begin - high) / height, across / width, high / height
+
+    above = figure.add_axes(place_of(top, 2.2))
+    above.tick_params(labelbottom=False)
+    return above, figure.add_axes(place_of(top - 2.52, 0.7), sharex=above)
 
 
 def diagram(axes: Axes, bins: Reliability) -> None:
@@ -104,7 +120,13 @@ class Panel:
     strong: bool = False
 
 
-def maps(panels: Sequence[Panel], extent: tuple[float, float, float, float], x: Array, shade: Array) -> Markup:
+def maps(
+    panels: Sequence[Panel],
+    extent: tuple[float, float, float, float],
+    x: Array,
+    shade: Array,
+    width: float = WIDTH,
+) -> Markup:
     """Small maps of functions on the plane, with the training points on top (Antorán et al. 2020, Figs. 3, 7 and 8).
 
     Args:
@@ -112,24 +134,24 @@ def maps(panels: Sequence[Panel], extent: tuple[float, float, float, float], x: 
         extent: left, right, bottom and top of each.
         x: [n, 2], points.
         shade: [n], numbers of their colours; NaN where a point has none.
+        width: inches.
     """
-    columns = min(6, len(panels))
+    columns = 2 if width <= NARROW else 6
     rows = -(-len(panels) // columns)
-    side = WIDTH / 6
+    side = width / columns
     with style():
-        figure = Figure(figsize=(WIDTH, rows * (side + 0.13) + 0.02))
-        grids = figure.subplots(rows, 6, squeeze=False)
+        figure = Figure(figsize=(width, rows * (side + 0.13) + 0.02))
+        grids = figure.subplots(rows, columns, squeeze=False)
         figure.subplots_adjust(0.004, 0.01, 0.996, 1 - 0.24 / (rows * (side + 0.13)), hspace=0.2, wspace=0.07)
         for axes in grids.flat[len(panels) :]:
             axes.set_axis_off()
-        flat = [axes for row in grids for axes in row[:columns]]
-        for axes, panel in zip(flat, panels, strict=False):
+        for axes, panel in zip(grids.flat, panels, strict=False):
             axes.imshow(panel.image, interpolation="none", origin="lower", extent=extent, aspect="auto")
             _points(axes, x, shade)
             axes.set(xlim=extent[:2], ylim=extent[2:], xticks=[], yticks=[])
             for edge in axes.spines.values():
                 edge.set(visible=True, color=ORANGE if panel.strong else LINE, linewidth=1.6 if panel.strong else 0.8)
-            title = axes.set_title(panel.title, pad=4)
+            title = axes.set_title(short(panel.title, 21), pad=4)
             if panel.strong:
                 title.set(color=ORANGE, weight="bold")
         return to_svg(figure, "maps", smooth=True)

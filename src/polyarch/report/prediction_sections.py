@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from torch import Tensor
 from polyarch.data.likelihood import Classification
 from polyarch.data.task import Task
 from polyarch.errors import PolyarchError
-from polyarch.plotting import BLUE, GREEN, MUTED, Array
+from polyarch.plotting import BLUE, GREEN, MUTED, Array, at_both_widths
 from polyarch.report import formatting, uncertainty_figures
 from polyarch.report import prediction_figures as figures
 from polyarch.report.networks import Networks, predictive_of_all
@@ -58,7 +60,7 @@ def calibration(report: ReportData) -> dict[str, Any] | None:
         diagram = reliability(torch.cat(log_probs), report.examples.y.repeat(len(log_probs)))
         diagrams.append((title, f"ECE {metric.show(errors)}" if errors else "", diagram))
     counted = f"{formatting.SPLITS[report.split]} examples" + (", all seeds" if report.several else "")
-    return {"svg": figures.reliability(diagrams, counted)}
+    return {"svg": at_both_widths(partial(figures.reliability, diagrams, counted))}
 
 
 def intervals(report: ReportData) -> dict[str, Any] | None:
@@ -72,14 +74,14 @@ def intervals(report: ReportData) -> dict[str, Any] | None:
             found["selected"] = alone.predict(report.examples.x)["selected"]
     kinds = {"network" if report.is_point else "selected network": ("selected", report.network_kind, GREEN)}
     if report.has_mixture:
-        kinds["mixture"] = ("ensemble", MIXTURE, BLUE)
+        kinds[report.mixture] = ("ensemble", MIXTURE, BLUE)
     lines, rows = [], []
     for title, (name, kind, colour) in kinds.items():
         asked = [found[name] for found in said]
         own = [one.centrality(report.examples.y.double()) for one in asked if isinstance(one, Gaussians)]
         lines.append((title, colour, torch.cat(own)))
         rows.append((title, [_held(report, kind, round(100 * coverage)) for coverage in COVERAGES]))
-    svg = uncertainty_figures.intervals(lines)
+    svg = at_both_widths(partial(uncertainty_figures.intervals, lines))
     return {"svg": svg, "coverages": [formatting.about_percent(c) for c in COVERAGES], "rows": rows}
 
 
@@ -103,15 +105,15 @@ def _risk(report: ReportData) -> dict[str, Any] | None:
     target = report.examples.y
     mixed = [found.log_probs for found in report.mixture_predictives]
     alone = "network" if report.is_point else "selected network"
-    named = {alone: (GREEN, report.network_log_probs), "mixture": (BLUE, mixed)}
+    named = {alone: (GREEN, report.network_log_probs), report.mixture: (BLUE, mixed)}
     curves = {name: [risk_coverage_of(own, target) for own in found] for name, (_, found) in named.items()}
     if not any(curve.risk[-1] for own in curves.values() for curve in own):
         return None
     lines = [uncertainty_figures.Risk(name, named[name][0], own) for name, own in curves.items()]
     ideal = [errors_last(own.argmax(-1) == target) for own in mixed]
-    lines.append(uncertainty_figures.Risk("errors of the mixture last", MUTED, ideal, is_ideal=True))
+    lines.append(uncertainty_figures.Risk(f"errors of the {report.mixture} last", MUTED, ideal, is_ideal=True))
     areas = {name: formatting.AURC.show([curve.area for curve in own]) for name, own in curves.items()}
-    return {"svg": uncertainty_figures.risks(lines), "areas": areas}
+    return {"svg": at_both_widths(partial(uncertainty_figures.risks, lines)), "areas": areas}
 
 
 def _disagreement(report: ReportData) -> dict[str, Any] | None:
@@ -121,7 +123,7 @@ def _disagreement(report: ReportData) -> dict[str, Any] | None:
         return None
     kinds = uncertainty_figures.right_and_wrong(found, report.examples.y.repeat(len(report.mixture_predictives)))
     auroc = kinds[-1].auroc
-    svg = uncertainty_figures.information(kinds)
+    svg = at_both_widths(partial(uncertainty_figures.information, kinds))
     return {"svg": svg, "told_apart": auroc is not None, "misleads": auroc is not None and auroc <= 0.5}
 
 
@@ -143,7 +145,7 @@ def _exits(report: ReportData) -> dict[str, Any]:
         assert own.mixture is not None
         curves.append(exit_curve_of(own.mixture, examples.x.to(own.device), examples.y.to(own.device)))
     return {
-        "svg": uncertainty_figures.exits(curves, int(report.decision.options[0])),
+        "svg": at_both_widths(partial(uncertainty_figures.exits, curves, int(report.decision.options[0]))),
         "examples": formatting.whole(len(examples)),
     }
 
@@ -172,7 +174,7 @@ def maps(report: ReportData) -> dict[str, Any] | None:
         panels = [figures.Panel("selected network", paint(_outputs(report.networks[0], plane)), strong=True)]
     points = np.linspace(0, len(x) - 1, min(POINTS, len(x))).astype(np.int64)
     shade = _classes(task) if report.classifies else np.full(len(x), np.nan)
-    svg = figures.maps(panels, (left, right, bottom, top), x[points], shade[points])
+    svg = at_both_widths(partial(figures.maps, panels, (left, right, bottom, top), x[points], shade[points]))
     return {"svg": svg, "classifies": report.classifies, "has_mixture": report.has_mixture and not report.is_trained}
 
 
@@ -220,7 +222,7 @@ def _options(report: ReportData, plane: Tensor, paint: _Painter) -> list[figures
         title += ", selected" if k == selected and own.mixture else ""
         panels.append(figures.Panel(title, paint(members[k]), k == selected))
     if own.mixture is not None:
-        panels.append(figures.Panel("mixture", paint(_outputs(own, plane))))
+        panels.append(figures.Panel(report.mixture, paint(_outputs(own, plane))))
         if paint.classifies:
             doubt = predictive_of_all([own], plane).mutual_information
             panels.append(figures.Panel("disagreement", figures.strength_image(_square(doubt))))
@@ -293,7 +295,7 @@ def gallery(report: ReportData) -> dict[str, Any] | None:
                 "disagreement": formatting.number(disagreement[index].item(), 2) if not alone else "",
             }
         )
-    return {"cards": cards}
+    return {"cards": cards, "most": formatting.number(math.log(len(classes)), 2), "classes": len(classes)}
 
 
 def _png(image: Tensor, like: Tensor) -> str:

@@ -119,7 +119,7 @@ class ReportData:
     @property
     def learns(self) -> bool:
         """Whether belief is learnt at all."""
-        return self.meaning.kind != "fixed"
+        return beliefs.learns(self.run)
 
     @cached_property
     def has_mixture(self) -> bool:
@@ -142,9 +142,23 @@ class ReportData:
         return TRAINED if self.is_trained else ""
 
     @property
+    def mixture(self) -> str:
+        """What the mixture that a run hands over is called; the one of all options of a nested decision is another."""
+        return "pruned mixture" if self.is_pruned else "mixture"
+
+    @property
     def mixture_title(self) -> str:
-        """What the mixture is called."""
-        return "Mixture, pruned" if self.is_pruned else "Mixture, shared weights" if self.shares_weights else "Mixture"
+        """The same at the head of a row or a panel."""
+        return self.mixture.capitalize() + (", shared weights" if self.shares_weights else "")
+
+    @property
+    def mixture_means(self) -> str:
+        """What that word means here, in a sentence; nothing where there is no mixture."""
+        if not self.has_mixture:
+            return ""
+        pruned = f"; pruned, of {self.members} up to the selected one" if self.is_pruned else ""
+        weighted = ", weighted by belief" if self.learns else ""
+        return f"Mixture: the mean prediction of {self.members}{weighted}{pruned}"
 
     @property
     def members(self) -> str:

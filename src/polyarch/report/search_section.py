@@ -5,11 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from polyarch.plotting import BLUE, GREEN
+from polyarch.plotting import BLUE, GREEN, at_both_widths, short
 from polyarch.report import formatting, time_figures
 from polyarch.report.report_data import ReportData
 from polyarch.report.time_figures import Line, Panel
@@ -26,7 +27,7 @@ WATCHED = {
     "effective_samples": Panel("effective samples", ()),
     "hessian_eigenvalue": Panel("architecture Hessian: largest eigenvalue", ()),
     "hessian_trace": Panel("architecture Hessian: trace", ()),
-    "discretisation_gap": Panel("loss of the mode above the mixture's, nats", ()),
+    "discretisation_gap": Panel("loss of the mode above the supernet's, nats", ()),
 }
 """What else may have been watched, in the order of its panels, which have no lines yet."""
 
@@ -41,13 +42,12 @@ def search_progress(report: ReportData) -> dict[str, Any] | None:
         return None
     others = [time_figures.MOVED, *watched] if report.learns else watched
     main = _main(report, split)
-    if truth and truth.percent and main.percent:
-        title = f"{main.title}; true: {report.run.config.column}, by the table"
-        main = replace(main, title=title, lines=[*main.lines, *truth.lines], levels=truth.levels)
-    elif truth:
+    if truth:  # on an axis of its own: a table has its numbers of other data, or after another training
         others.insert(0, truth)
     return {
-        "svg": time_figures.search_progress(report.trajectories, main, others, _collapses(report.trajectories)),
+        "svg": at_both_widths(
+            partial(time_figures.search_progress, report.trajectories, main, others, _collapses(report.trajectories))
+        ),
         "where": formatting.SPLITS[split],
         "lines": {line.label for line in main.lines},
         "notes": [sentence for sentence in (collapse(report), _changes(report), _truth(report)) if sentence],
@@ -83,15 +83,15 @@ def _watched(report: ReportData) -> list[Panel]:
 
 
 def _truth_panel(report: ReportData) -> Panel | None:
-    """What the table has for the mode; accuracies as shares, so that they can stand beside others."""
+    """What the table has for the mode; accuracies as shares."""
     if not all("table" in trajectory.values for trajectory in report.trajectories):
         return None
     scale, column = _scale(report), report.run.config.column
     known = report.result(report.run).get("truth", {})
     random, best = (known.get("random") or {}).get("mean"), known.get("best")
-    levels = [(v / (scale or 1), name) for v, name in ((random, "random, true"), (best, "best, true")) if v is not None]
-    line = Line("table", "truth", "mode, true", scale or 1)
-    return Panel(f"{column} of the mode, by the table", [line], percent=scale is not None, levels=levels)
+    levels = [(v / (scale or 1), name) for v, name in ((random, "random ones"), (best, "the best")) if v is not None]
+    line = Line("table", "truth", "mode", scale or 1)
+    return Panel(f"{short(column, 30)} of the mode, by the table", [line], percent=scale is not None, levels=levels)
 
 
 def _scale(report: ReportData) -> float | None:

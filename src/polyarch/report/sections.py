@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,11 @@ from markupsafe import Markup
 
 from polyarch.distributions import selection
 from polyarch.distributions.evidence import paired_errors
-from polyarch.plotting import BLUE, GREEN, Array
+from polyarch.plotting import BLUE, GREEN, NARROW, Array, at_both_widths
 from polyarch.report import belief_areas, belief_figures, beliefs, commands, formatting, graph_svg, time_figures
 from polyarch.report.report_data import ReportData
 from polyarch.runs.run import Run, resume_command
+from polyarch.spaces.graph import Graph
 
 LABELS = {"step": "steps", "train": "train", "select": "valid."}
 
@@ -22,22 +24,22 @@ def architecture(report: ReportData) -> dict[str, Any] | None:
     """Pictures of what was selected and of what is believed, of each seed; what is nested is told in words."""
     if report.is_nested:
         return None
-    shown = [(run, graph) for run in report.runs for graph in beliefs.graphs(run)]
     operations = belief_areas.colour_order(report.trajectories, beliefs.operations(report.run))
-    drawn = [
-        {
-            "title": f"{graph.title}, seed {run.seed}" if report.several else graph.title,
-            "svg": Markup(graph_svg.draw(graph, operations)),
-        }
-        for run, graph in shown
-    ]
-    texts = list(dict.fromkeys(str(run.architecture) for run in report.runs))
-    return {"pictures": drawn, "texts": texts, "is_belief": not report.is_point}
+    drawn = [{"title": graph.title, "svg": _picture(graph, operations)} for graph in beliefs.graphs(report.runs)]
+    seeds: dict[str, list[int]] = {}
+    for run in report.runs:
+        seeds.setdefault(str(run.architecture), []).append(run.seed)
+    texts = [(formatting.seeds(own) if report.several else "", text) for text, own in seeds.items()]
+    return {"pictures": drawn, "texts": texts, "is_belief": report.learns}
+
+
+def _picture(graph: Graph, operations: Sequence[str]) -> Markup:
+    return at_both_widths(lambda width: Markup(graph_svg.draw(graph, operations, width <= NARROW)))
 
 
 def belief(report: ReportData) -> dict[str, Any] | None:
     """The distribution over architectures, beside its prior."""
-    if report.is_point:
+    if not report.learns:
         return None
     found = [beliefs.probs(run) for run in report.runs]
     probs = {name: np.stack([p[name] for p in found]) for name in found[0]}
@@ -46,7 +48,7 @@ def belief(report: ReportData) -> dict[str, Any] | None:
         used = [beliefs.selected(run) for run in report.runs]
         selected = {name: [option for own in used for option in own[name]] for name in used[0]}
         options = {d.name: d.options for d in beliefs.simplices(report.run)}
-        svg = belief_figures.decisions(probs, prior, options, selected)
+        svg = at_both_widths(partial(belief_figures.decisions, probs, prior, options, selected))
         return {"svg": svg, "rules": [], "notes": [], "fit": ""}
     name = report.decision.name
     rules = {rule: about for rule, (_, about) in selection.RULES.items()}
@@ -56,7 +58,9 @@ def belief(report: ReportData) -> dict[str, Any] | None:
     marks = {} if report.several else {rule: options[0] for rule, options in chosen.items()}
     fit = _baseline_fit(report) or _own_fit(report)
     return {
-        "svg": belief_figures.posterior(report.decision, probs[name], prior[name], report.choices, marks, fit),
+        "svg": at_both_widths(
+            partial(belief_figures.posterior, report.decision, probs[name], prior[name], report.choices, marks, fit)
+        ),
         "rules": [
             {
                 "rule": rule,
@@ -127,6 +131,7 @@ def _baseline_fit(report: ReportData) -> belief_figures.Fit | None:
         label=f"fixed {report.members}",
         colour=GREEN,
         mixture=report.mixture_values("log_likelihood"),
+        mixture_label=report.mixture,
         selected=(report.choices[0], own[0]) if own and not report.several else None,
     )
 
@@ -141,12 +146,13 @@ def _own_fit(report: ReportData) -> belief_figures.Fit | None:
         return None
     name = report.decision.name
     return belief_figures.Fit(
-        title=f"{formatting.SPLITS[split]} log-likelihood of each {name} of the shared network, nats per example",
+        title=f"{formatting.SPLITS[split]} log-likelihood by {name}, nats per example",
         options=good,
         values=[by_option[k].tolist() for k in good],
         label=f"each {name}",
         colour=BLUE,
         mixture=[float(mixed) for mixed in report.kept(split, "log_likelihood")],
+        mixture_label=f"mixture, all {report.members}",
         errors=[] if report.several or split == "train" else _errors(report.run)[good].tolist(),
     )
 
@@ -162,7 +168,10 @@ def belief_over_time(report: ReportData) -> dict[str, Any] | None:
     if not report.learns or len(report.trajectories[0].epochs) < 2:
         return None
     if report.is_nested:
-        return {"svg": time_figures.belief_map(report.trajectories, report.decision), "areas": None}
+        return {
+            "svg": at_both_widths(partial(time_figures.belief_map, report.trajectories, report.decision)),
+            "areas": None,
+        }
     options = {d.name: d.options for d in beliefs.simplices(report.run)}
     areas = belief_areas.picture(report.trajectories, options, beliefs.operations(report.run))
     return {"svg": None, "areas": areas}
@@ -185,7 +194,7 @@ def curves(report: ReportData) -> dict[str, Any] | None:
     if not panels or len(report.trajectories[0].epochs) < 2:
         return None
     return {
-        "svg": time_figures.curves(report.trajectories, panels),
+        "svg": at_both_widths(partial(time_figures.curves, report.trajectories, panels)),
         "kept": "" if report.several else str(report.trajectories[0].kept),
         "rising": all(c.kept == c.epochs[-1] for c in report.trajectories)
         and report.run.config.method["settings"]["stopping"]["split"] != "never",

@@ -21,22 +21,40 @@ LONGEST = 60
 """Characters of an architecture's text that a sentence can hold."""
 
 
-def finding(report: ReportData) -> list[str]:
-    """What was found, one sentence each."""
-    plain_is_better = any(plain.verdict == "better" for plain in report.plains)
-    sentences = (
-        *(_plain(report) if plain_is_better else ()),
-        _selected(report),
-        _ruled_out(report),
-        _flat(report),
-        collapse(report),
-        _saved(report),
-        _scores(report),
-        _compared(report),
-        *(() if plain_is_better else _plain(report)),
-        _trusted(report),
-    )
-    return [sentence for sentence in sentences if sentence]
+def finding(report: ReportData) -> tuple[str, list[tuple[str, list[str]]]]:
+    """The headline, and under it what was found, whether it was worth it, and how sure that is: sentences by name."""
+    plain = over_seeds(report.plains) if report.plains else []
+    selected = _selected(report)
+    plain_is_better = any(one.verdict == "better" for one in report.plains)
+    headline, *advice = plain if plain_is_better else [selected]
+    found = [selected if plain_is_better else "", collapse(report), _scores(report), _saved(report)]
+    worth = [*(advice if plain_is_better else plain), _compared(report)]
+    parts = {"Worth it?": worth} if plain_is_better else {}
+    sure = [_ruled_out(report), _flat(report), *_steadiness(report), _trusted(report)]
+    parts |= {"Found": found, "Worth it?": worth, "How sure?": sure}
+    told = {name: [sentence for sentence in sentences if sentence] for name, sentences in parts.items()}
+    return headline, [(name, sentences) for name, sentences in told.items() if sentences]
+
+
+def _steadiness(report: ReportData) -> list[str]:
+    """What examples and seeds leave open."""
+    found = []
+    own = report.network_values("accuracy")
+    if report.split and own:
+        count, share = len(report.examples), formatting.mean(own)
+        error = formatting.percent((share * (1 - share) / count) ** 0.5)
+        found.append(
+            f"With {formatting.whole(count)} {formatting.SPLITS[report.split]} examples, an accuracy is known to "
+            f"±{formatting.THIN}{error} (one standard error)."
+        )
+    if report.is_optimistic:
+        found.append("The search chose by these examples, so that the numbers are optimistic.")
+    if report.is_point and not report.several:
+        return found
+    if not report.several:
+        return [*found, "One seed: another may select otherwise."]
+    agreement = agreement_of(report.runs)
+    return [*found, agreement.sentence(report.is_nested)] if agreement else found
 
 
 def _selected(report: ReportData) -> str:
@@ -129,8 +147,8 @@ def _scores(report: ReportData) -> str:
     which = "selected networks reach" if report.several else "selected network reaches"
     which = "network reaches" if report.is_point else which
     if main.percent:
-        return f"The {which} {main.show(own)} {where}, the mixture over {report.members} {main.show(mixed)}."
-    return f"The {which} a {where} of {main.show(own)}, the mixture over {report.members} {main.show(mixed)}."
+        return f"The {which} {main.show(own)} {where}, the {report.mixture} over {report.members} {main.show(mixed)}."
+    return f"The {which} a {where} of {main.show(own)}, the {report.mixture} over {report.members} {main.show(mixed)}."
 
 
 def _shared_scores(report: ReportData, main: Metric) -> str:
@@ -159,13 +177,9 @@ def _compared(report: ReportData) -> str:
     best, mine = max(means, key=lambda name: means[name]), formatting.mean(mixed)
     return (
         f"Of {len(means)} fixed {report.members} trained alone, {best} does best on {formatting.SPLITS[report.split]} "
-        f"data (log-likelihood {formatting.number(means[best])}); the mixture reaches {formatting.number(mine)}."
+        f"data (log-likelihood {formatting.number(means[best])}); the {report.mixture} reaches "
+        f"{formatting.number(mine)}."
     )
-
-
-def _plain(report: ReportData) -> list[str]:
-    """Whether the search was worth it: what plain models are beside it, where they were fitted."""
-    return over_seeds(report.plains) if report.plains else []
 
 
 def _trusted(report: ReportData) -> str:
@@ -173,50 +187,60 @@ def _trusted(report: ReportData) -> str:
     return report.trust.sentences()[0] if report.trust else ""
 
 
-def tiles(report: ReportData) -> list[tuple[str, str, str]]:
-    """Key numbers: name, value, and a note."""
-    found = [_what_tile(report), *_score_tiles(report)]
+def tiles(report: ReportData) -> list[tuple[str, str, list[str]]]:
+    """Key numbers: name, value, and notes."""
+    found = [*_what_tiles(report), *_score_tiles(report)]
     costs = [result["cost"]["selected"] for result in report.results]
     parameters, macs = (formatting.whole(formatting.mean([c[name] for c in costs])) for name in ("parameters", "macs"))
     if not report.is_pruned:
-        return [*found, ("parameters", parameters, f"{macs} MACs")]
+        return [*found, ("parameters", parameters, [f"{macs} MACs"])]
     alone, mixture = (formatting.about_percent(max(_faster(report, name), 0)) for name in ("selected", "ensemble"))
-    kept = ("parameters kept", formatting.about_percent(_kept(report)), parameters)
-    return [*found, kept, ("forward time saved", alone, f"mixture {mixture}")]
+    kept = ("parameters kept", formatting.about_percent(_kept(report)), [parameters])
+    return [*found, kept, ("forward time saved", alone, [f"{report.mixture} {mixture}"])]
 
 
-def _what_tile(report: ReportData) -> tuple[str, str, str]:
+def _what_tiles(report: ReportData) -> list[tuple[str, str, list[str]]]:
     if not report.is_nested:
         if report.is_point:
-            return "kept epoch", formatting.ranges(sorted({c.kept for c in report.trajectories})), ""
-        if not report.learns:
-            return "belief", "not learnt", ""
-        return "belief against its prior", formatting.number(formatting.mean(report.moved()), 2), "nats, KL"
+            return [("kept epoch", formatting.ranges(sorted({c.kept for c in report.trajectories})), [])]
+        moved = report.moved()
+        return (
+            [("belief moved", formatting.number(formatting.mean(moved), 2), ["nats, KL from prior"])] if moved else []
+        )
     name, options = report.decision.name, report.decision.options
     if report.is_point:
-        return name, options[report.choices[0]], ""
-    return f"selected {name}", report.shown(report.choices), f"of {options[-1]}"
+        return [(name, options[report.choices[0]], [])]
+    middle, _, deviation = report.shown(report.choices).partition("±")
+    spread = [f"±{deviation}"] if deviation else []
+    return [(f"selected {name}", middle.strip(formatting.THIN), [*spread, f"of {options[-1]}"])]
 
 
-def _score_tiles(report: ReportData) -> list[tuple[str, str, str]]:
+def _score_tiles(report: ReportData) -> list[tuple[str, str, list[str]]]:
     found = []
     for metric in report.metrics:
         if metric.name not in (report.metrics[0].name, "log_likelihood", "ece"):
             continue
-        if report.split and report.network_values(metric.name):
+        values = report.network_values(metric.name)
+        if report.split and values:
             mixed = report.mixture_values(metric.name)
             title = metric.title if metric.name == "ece" else f"{formatting.SPLITS[report.split]} {metric.title}"
-            note = f"mixture {metric.show([formatting.mean(mixed)])}" if mixed else ""
+            notes = [metric.show_deviation(values)]
             if report.is_trained:
-                note = f"shared weights {metric.show([formatting.mean(report.shared_values(metric.name))])}"
-            elif report.shares_weights:
-                note = f"shared weights{f', {note}' if note else ''}"
-            found.append((title, metric.show(report.network_values(metric.name)), note))
+                notes.append(f"shared weights {_middle(metric, report.shared_values(metric.name))}")
+            else:
+                notes.append("shared weights" if report.shares_weights else "")
+                notes.append(f"{report.mixture} {_middle(metric, mixed)}" if mixed else "")
+            found.append((title, _middle(metric, values), [note for note in notes if note]))
         elif not report.split:
             values = [float(value) for value in report.kept("train", metric.name) if np.isfinite(value)]
             if values:
-                found.append((f"training {metric.title}", metric.show(values), "data it was fitted to"))
+                found.append((f"training {metric.title}", _middle(metric, values), ["data it was fitted to"]))
     return found
+
+
+def _middle(metric: Metric, values: Sequence[float]) -> str:
+    """The mean alone."""
+    return metric.show([formatting.mean(values)])
 
 
 # --------------------------------------------------------------------------------------------------
@@ -279,7 +303,8 @@ def _rows(report: ReportData) -> list[tuple[str, str, Sequence[Run], str]]:
     temperatures = [found["temperature"] for found in report.results if found.get("temperature") is not None]
     if any(temperature != 1 for temperature in temperatures):
         told = f"temperature {formatting.number(formatting.mean(temperatures), 2)}"
-        rows.append(("This network, tempered" if report.is_point else "Mixture, tempered", told, report.runs, TEMPERED))
+        what = "This network" if report.is_point else report.mixture.capitalize()
+        rows.append((f"{what}, tempered", told, report.runs, TEMPERED))
     return rows
 
 
@@ -303,17 +328,16 @@ def seeds(report: ReportData) -> dict[str, Any] | None:
         rows.append(
             {
                 "seed": run.seed,
-                "architecture": report.shown(run.architecture.choices) if report.is_nested else str(run.architecture),
+                "architecture": report.shown(run.architecture.choices) if report.is_nested else "",
                 "kept": trajectory.kept,
                 "moved": formatting.number(report.result(run)["distribution"]["kl"], 2) if report.learns else "",
                 "cells": [m.show(values) if values else "–" for m, values in found],
             }
         )
-    agreement = agreement_of(report.runs)
     return {
         "rows": rows,
         "learns": report.learns,
-        "agreement": agreement.sentence(report.is_nested) if agreement else "",
         "metrics": report.metrics,
-        "of": "pruned mixture" if report.is_pruned else names[kind],
+        "selects": report.is_nested,
+        "of": names[kind],
     }

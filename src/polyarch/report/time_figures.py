@@ -20,12 +20,14 @@ from polyarch.plotting import (
     GREEN,
     INK,
     MUTED,
+    NARROW,
     ORANGE,
     SHADES,
     WIDTH,
     Array,
     grid,
     label_ends,
+    margins,
     rgba,
     style,
     thinned,
@@ -100,17 +102,22 @@ def _line(axes: Axes, t: Trajectory, values: Array, colour: str, width: float) -
 # Belief over the options of a nested decision.
 
 
-def belief_map(trajectories: Sequence[Trajectory], decision: Decision) -> Markup:
+def belief_map(trajectories: Sequence[Trajectory], decision: Decision, width: float = WIDTH) -> Markup:
     """Belief over time as a map of one decision whose options have an order; below, how far it is from its prior."""
     with style():
-        figure = Figure(figsize=(WIDTH, 4.6))
+        figure = Figure(figsize=(width, 4.6))
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(2.7, 1))
-        figure.subplots_adjust(0.065, 0.095, 0.83, 0.93, hspace=0.3)
+        margins(figure, *_sides(width), 0.44, 0.32, hspace=0.3)
         _heat(top, trajectories, decision)
         _over_epochs(bottom, trajectories, MOVED.title, ticks=8, names_stages=False)
         _draw(bottom, trajectories, MOVED)
         bottom.set_xlabel("epoch")
         return to_svg(figure, "belief-map")
+
+
+def _sides(width: float) -> tuple[float, float]:
+    """Inches to the left of panels, for numbers, and to the right, for names of lines."""
+    return (0.5, 1.25) if width <= NARROW else (0.6, 1.56)
 
 
 def _heat(axes: Axes, trajectories: Sequence[Trajectory], decision: Decision) -> None:
@@ -134,7 +141,8 @@ def _heat(axes: Axes, trajectories: Sequence[Trajectory], decision: Decision) ->
     title = f"belief at each epoch, by {decision.name}"
     title += ", mean over seeds" if len(trajectories) > 1 else ""
     _over_epochs(axes, trajectories, title, ticks=8)
-    key = axes.inset_axes((1.015, 0.52, 0.022, 0.44))
+    inch = axes.figure.dpi / axes.get_window_extent().width
+    key = axes.inset_axes((1 + 0.1 * inch, 0.52, 0.15 * inch, 0.44))
     key.imshow(rgba(SHADES[0], np.linspace(0, 1, 40)[:, None] ** 0.8), extent=(0, 1, 0, peak), **cells)
     key.set_xticks([])
     key.yaxis.tick_right()
@@ -180,14 +188,15 @@ MOVED = Panel("KL(belief || prior), nats", [Line("belief", "kl")], from_zero=Tru
 """How far belief moved from its prior."""
 
 
-def curves(trajectories: Sequence[Trajectory], panels: Sequence[Panel]) -> Markup:
-    """Panels side by side, one line per run; the kept epoch is marked."""
+def curves(trajectories: Sequence[Trajectory], panels: Sequence[Panel], width: float = WIDTH) -> Markup:
+    """Panels side by side, on a telephone below each other, one line per run; the kept epoch is marked."""
     with style():
-        height = 2.9 + (NAMES / 72 if stage_marks(trajectories, WIDTH) else 0)
-        figure = Figure(figsize=(WIDTH, height))
-        row = figure.subplots(1, len(panels), squeeze=False)[0]
-        figure.subplots_adjust(0.055, 0.46 / height, 0.945, 2.55 / height, wspace=0.4)
-        for axes, panel in zip(row, panels, strict=True):
+        named = NAMES / 72 if stage_marks(trajectories, width) else 0.0
+        rows = len(panels) if width <= NARROW else 1
+        figure = Figure(figsize=(width, rows * (2.9 + named)))
+        grid_of = figure.subplots(rows, len(panels) // rows, squeeze=False)
+        margins(figure, 0.5, 0.5, 0.46, 0.35 + named, wspace=0.4, hspace=(0.81 + named) / 2.09)
+        for axes, panel in zip(grid_of.flat, panels, strict=True):
             _over_epochs(axes, trajectories, panel.title, ticks=4)
             _draw(axes, trajectories, panel)
             axes.set_xlabel("epoch")
@@ -199,7 +208,11 @@ TALL, LOW, BETWEEN = 2.3, 0.62, 0.4
 
 
 def search_progress(
-    trajectories: Sequence[Trajectory], main: Panel, others: Sequence[Panel], collapses: Sequence[float]
+    trajectories: Sequence[Trajectory],
+    main: Panel,
+    others: Sequence[Panel],
+    collapses: Sequence[float],
+    width: float = WIDTH,
 ) -> Markup:
     """What a search was worth as it went, and below it, aligned, what else was watched.
 
@@ -208,17 +221,19 @@ def search_progress(
         main: what it was worth; on its axis ticks mark where the mode changed.
         others: low panels below it.
         collapses: epochs to mark, at which runs collapsed.
+        width: inches.
     """
+    left, right = _sides(width)
     with style():
         heights = [TALL, *[LOW] * len(others)]
-        top = 0.36 + (NAMES / 72 if stage_marks(trajectories, WIDTH) else 0)
+        top = 0.36 + (NAMES / 72 if stage_marks(trajectories, width) else 0)
         height = top + sum(heights) + BETWEEN * len(others) + 0.5
-        figure = Figure(figsize=(WIDTH, height))
+        figure = Figure(figsize=(width, height))
         column: list[Axes] = []
         for k, (panel, own) in enumerate(zip((main, *others), heights, strict=True)):
             bottom = height - top - sum(heights[: k + 1]) - BETWEEN * k
-            column.append(figure.add_axes((0.065, bottom / height, 0.765, own / height)))
-            _over_epochs(column[k], trajectories, panel.title, ticks=8, names_stages=k == 0)
+            column.append(figure.add_axes((left / width, bottom / height, 1 - (left + right) / width, own / height)))
+            _over_epochs(column[k], trajectories, panel.title, ticks=4 if width <= NARROW else 8, names_stages=k == 0)
             has_changes = k == 0 and any(t.changes.size for t in trajectories)
             _draw(column[k], trajectories, panel, "❘ mode changed" if has_changes else "")
             column[k].tick_params(labelbottom=k == len(others))

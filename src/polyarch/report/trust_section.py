@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import rankdata
 
-from polyarch.plotting import BLUE, GREEN, MUTED, ORANGE, WIDTH, grid, style, to_svg
+from polyarch.plotting import BLUE, GREEN, MUTED, NARROW, ORANGE, at_both_widths, grid, margins, style, to_svg
 from polyarch.ranking import Trust
 from polyarch.ranking.comparisons import Comparison
 from polyarch.ranking.trust import Source, shown
@@ -35,7 +35,7 @@ def trust(report: ReportData) -> dict[str, Any] | None:
     )
     return {
         "about": how[found.by],
-        "svg": _figure(found),
+        "svg": at_both_widths(lambda width: _figure(found, width)),
         "rows": [
             {"question": question, "cells": [measure, shown(own.estimate), f"{own.even:g}", own.verdict, _more(own)]}
             for question, measure, own in questions
@@ -50,12 +50,17 @@ def _more(found: Comparison) -> str:
     return "beyond a thousand" if found.more is None else f"about {found.more}"
 
 
-def _figure(found: Trust) -> Markup:
+def _figure(found: Trust, width: float) -> Markup:
     """Worth by where an architecture was drawn from, and against how probable belief makes it."""
     with style():
-        figure = Figure(figsize=(WIDTH, 2.6))
-        axes = figure.subplots(1, 2, sharey=True, width_ratios=(1, 2))
-        figure.subplots_adjust(0.09, 0.19, 0.985, 0.95, wspace=0.06)
+        if width <= NARROW:
+            figure = Figure(figsize=(width, 4.6))
+            axes = figure.subplots(2, 1, sharey=True)
+            margins(figure, 0.75, 0.14, 0.5, 0.13, hspace=0.25)
+        else:
+            figure = Figure(figsize=(width, 2.6))
+            axes = figure.subplots(1, 2, sharey=True, width_ratios=(1, 2))
+            margins(figure, 0.83, 0.14, 0.5, 0.13, wspace=0.06)
         for panel in axes:
             grid(panel)
             panel.axhline(found.selected_worth, color=ORANGE, linewidth=1.2)

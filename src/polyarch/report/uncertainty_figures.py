@@ -17,7 +17,20 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from polyarch.plotting import BLUE, CARD, GREEN, MUTED, ORANGE, WIDTH, grid, style, thinned, to_file, to_svg
+from polyarch.plotting import (
+    BLUE,
+    CARD,
+    GREEN,
+    MUTED,
+    NARROW,
+    ORANGE,
+    WIDTH,
+    grid,
+    style,
+    thinned,
+    to_file,
+    to_svg,
+)
 from polyarch.report.formatting import AURC, THIN, number, whole
 from polyarch.report.prediction_figures import FEW, diagram
 from polyarch.uncertainty.calibration import ece, reliability
@@ -86,54 +99,56 @@ def right_and_wrong(said: Predictive, target: Tensor) -> list[Kind]:
     return [kind for kind in kinds if len(kind.information)]
 
 
-def risks(lines: Sequence[Risk]) -> Markup:
+def risks(lines: Sequence[Risk], width: float = WIDTH) -> Markup:
     """Risk against coverage, for a page."""
     with style():
-        figure, axes = _wide()
-        _risk_panel(axes, lines, "wrong among what is answered", columns=len(lines))
+        figure, axes, columns = _panel(width, len(lines))
+        _risk_panel(axes, lines, "wrong among what is answered", columns)
         return to_svg(figure, "risk")
 
 
-def information(kinds: Sequence[Kind]) -> Markup:
+def information(kinds: Sequence[Kind], width: float = WIDTH) -> Markup:
     """Histograms of mutual information over each other, for a page."""
     with style():
-        figure, axes = _wide()
-        _information_panel(axes, kinds, "share of each kind of answer", columns=len(kinds))
+        figure, axes, columns = _panel(width, len(kinds))
+        _information_panel(axes, kinds, "share of each kind of answer", columns)
         return to_svg(figure, "information")
 
 
-def intervals(lines: Sequence[tuple[str, str, Tensor]]) -> Markup:
+def intervals(lines: Sequence[tuple[str, str, Tensor]], width: float = WIDTH) -> Markup:
     """The share of targets within central intervals against what these should hold, for a page.
 
     Args:
         lines: of each predictor its name, its colour and the `Gaussians.centrality` [n] of targets.
+        width: inches.
     """
     with style():
-        figure, axes = _wide()
+        figure, axes, columns = _panel(width, len(lines))
         grid(axes)
         axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (1, 1.8)))
-        for width, (name, colour, centrality) in zip((2.6, 1.3), lines, strict=False):
+        for thick, (name, colour, centrality) in zip((2.6, 1.3), lines, strict=False):
             nominal = np.r_[0, np.sort(centrality.numpy()), 1]
             held = np.r_[0, np.arange(1, len(centrality) + 1) / len(centrality), 1]
             points = thinned(len(nominal))
-            axes.plot(nominal[points], held[points], color=colour, linewidth=width, label=name)
+            axes.plot(nominal[points], held[points], color=colour, linewidth=thick, label=name)
         axes.set_ylim(0, 1)
         axes.yaxis.set_major_formatter(_percent)
         _shares(axes, 0, ticks=5)
         axes.set_xlabel("share that an interval should hold")
-        _legend(axes, "share of targets that it holds", len(lines), len(lines))
+        _legend(axes, "share of targets that it holds", len(lines), columns)
         return to_svg(figure, "intervals")
 
 
-def exits(curves: Sequence[ExitCurve], least: int) -> Markup:
+def exits(curves: Sequence[ExitCurve], least: int, width: float = WIDTH) -> Markup:
     """Accuracy against mean depth, for a page: a line per run, and dots where all inputs leave at one depth.
 
     Args:
         curves: one per run.
         least: the smallest depth.
+        width: inches.
     """
     with style():
-        figure, axes = _wide()
+        figure, axes, columns = _panel(width, 2)
         grid(axes)
         for place, curve in enumerate(curves):
             points = thinned(len(curve.depth))
@@ -145,14 +160,18 @@ def exits(curves: Sequence[ExitCurve], least: int) -> Markup:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.yaxis.set_major_formatter(_percent)
         axes.set_xlabel("mean depth at which inputs leave")
-        _legend(axes, "share of right answers", 2, 2)
+        _legend(axes, "share of right answers", 2, columns)
         return to_svg(figure, "exits")
 
 
-def _wide() -> tuple[Figure, Axes]:
-    height = 2.75
-    figure = Figure(figsize=(WIDTH, height))
-    return figure, figure.add_axes((0.065, 0.5 / height, 0.9, (height - 1.02) / height))
+def _panel(width: float, entries: int) -> tuple[Figure, Axes, int]:
+    """A figure of one panel, with room for a legend of so many entries above it, and the columns of that."""
+    columns = 1 if width <= NARROW else entries
+    below, above = 0.5, 0.36 + _LINE * -(-entries // columns) / 72
+    height = below + 1.73 + above
+    figure = Figure(figsize=(width, height))
+    sides = 0.6 / width, 1 - 0.9 / width
+    return figure, figure.add_axes((sides[0], below / height, sides[1], 1.73 / height)), columns
 
 
 # --------------------------------------------------------------------------------------------------

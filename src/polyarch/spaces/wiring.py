@@ -36,7 +36,9 @@ from polyarch.spaces.graph import Edge, Graph, Node, Probabilities
 from polyarch.spaces.wired import Wired, WiringSupernet
 
 Link = tuple[int, int, int]
-"""A stage, a row that reads, and the value that it reads; all from 0. Row r is node r's; the last makes the output."""
+"""A stage, a row that reads, and the value that it reads; all from 0. Row r makes value r + 1, the last row the output.
+
+Texts and pictures have one number for a node, that of its value: what row r reads is written as read by r + 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +103,7 @@ class Wiring(Space):
     @property
     def decisions(self) -> tuple[Decision, ...]:
         """Whether each link is there."""
-        return tuple(Decision(f"{stage}.{row}<-{value}", ("off", "on")) for stage, row, value in self.links)
+        return tuple(Decision(f"{stage}.{row + 1}<-{value}", ("off", "on")) for stage, row, value in self.links)
 
     @cached_property
     def members(self) -> tuple[Architecture, ...]:
@@ -173,10 +175,11 @@ class Wiring(Space):
     # -- texts and pictures --------------------------------------------------------------------------------------------
 
     def format(self, choices: Sequence[int]) -> str:
-        """The links of every stage, such as 2<-0,5<-1|-|3<-0 where the second stage is a chain."""
+        """The links of every stage, such as 3<-0,6<-1|-|4<-0 where the second stage is a chain."""
         on = [link for link, choice in zip(self.links, choices, strict=True) if choice]
         stages = (
-            ",".join(f"{row}<-{value}" for at, row, value in on if at == stage) or "-" for stage in range(self.stages)
+            ",".join(f"{row + 1}<-{value}" for at, row, value in on if at == stage) or "-"
+            for stage in range(self.stages)
         )
         return "|".join(stages)
 
@@ -192,25 +195,25 @@ class Wiring(Space):
         for stage, part in enumerate(stages):
             for link in part.split(",") if part != "-" else ():
                 match = re.fullmatch(r"(\d+)<-(\d+)", link)
-                found = (stage, int(match[1]), int(match[2])) if match else None
+                found = (stage, int(match[1]) - 1, int(match[2])) if match else None
                 if found is None or found not in self.links:
                     raise PolyarchError(
-                        f"{text!r}: {link!r} is no link of a stage of {self.nodes} nodes; write ROW<-VALUE with a "
-                        f"VALUE below ROW and a ROW up to {self.nodes}"
+                        f"{text!r}: {link!r} is no link of a stage of {self.nodes} nodes; write NODE<-VALUE with "
+                        f"a NODE up to {self.nodes + 1}, the output, and a VALUE below NODE - 1, from 0, the input"
                     )
                 on.add(found)
         return self.architecture([int(link in on) for link in self.links])
 
     def graphs(self, probs: Probabilities) -> tuple[Graph, ...]:
         """One picture per stage: how probable every link is, beside the chain."""
-        labels = ["input", *(str(node) for node in range(1, self.nodes + 1)), "output"]
+        labels = ["0: input", *(str(node) for node in range(1, self.nodes + 1)), f"{self.nodes + 1}: output"]
         found = []
         for stage in range(self.stages):
             edges = [Edge(str(row), str(row + 1), "", 1.0) for row in range(self.nodes + 1)]
             edges += [
-                Edge(str(value), str(row + 1), "", float(probs[f"{at}.{row}<-{value}"][1]))
+                Edge(str(value), str(row + 1), "", float(probs[f"{at}.{row + 1}<-{value}"][1]))
                 for at, row, value in self.links
-                if at == stage and probs[f"{at}.{row}<-{value}"][1] > 0
+                if at == stage and probs[f"{at}.{row + 1}<-{value}"][1] > 0
             ]
             nodes = tuple(Node(str(k), label) for k, label in enumerate(labels))
             found.append(Graph(f"stage {stage}", nodes, tuple(edges)))
