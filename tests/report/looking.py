@@ -7,7 +7,7 @@ STICKS_OUT = "document.documentElement.scrollWidth - document.documentElement.cl
 
 OVERFLOWS = """[...document.querySelectorAll('body *:not(svg *)')]
   .filter(e => e.clientWidth && e.scrollWidth > e.clientWidth + 1)
-  .map(e => `${e.tagName}.${e.className}: ${e.scrollWidth} in ${e.clientWidth}, ${e.textContent.trim().slice(0, 40)}`)"""
+  .map(e => `${e.tagName}.${e.className}: ${e.scrollWidth} in ${e.clientWidth}, ${e.textContent.slice(0, 30)}`)"""
 """Elements whose content is wider than they are: cut, scrolled, or over what is beside them."""
 
 CUT = """[...document.querySelectorAll('figure svg')].filter(s => s.getClientRects().length).flatMap(svg => {
@@ -21,7 +21,7 @@ CUT = """[...document.querySelectorAll('figure svg')].filter(s => s.getClientRec
 """Parts of pictures that reach beyond them, where they are not drawn."""
 
 TINY = """[...document.querySelectorAll('figure svg text')].filter(t => t.getClientRects().length)
-  .filter(t => parseFloat(getComputedStyle(t).fontSize) * t.getScreenCTM().a < 6.5).map(t => t.textContent)"""
+  .filter(t => parseFloat(getComputedStyle(t).fontSize) * t.getScreenCTM().a < 6).map(t => t.textContent)"""
 """Words of pictures that are too small to be read."""
 
 OVERLAPS = """(() => {

@@ -12,5 +12,9 @@ PAGES = {
     "quick_cells": "",
     "pairs": "",
     "staged": "",
+    "wiring": "",
+    "wirings": "",
+    "own": "",
+    "owns": "",
 }
 """Searches that have a page that several tests look at, each with its baselines."""

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from polyarch import plotting
 from polyarch.architecture import Decision
@@ -37,6 +38,22 @@ def test_posterior_of_any_size(depths, runs):
     assert {"belief", "prior", "mixture", "fixed"} <= set(found)
     if runs == 1:
         assert any(text.startswith("selected 0 (argmax") for text in found)
+
+
+@pytest.mark.parametrize("errors", [(), (0.4, 0.1, 0.1)])
+def test_error_bars_are_whole(errors):
+    """As long as a value is in the picture, so is all of its spread."""
+    values = [[-1.0], [-0.5], [-0.4]] if errors else [[-1.4, -0.6, -1.0], [-0.6, -0.4, -0.5], [-0.4, -0.4, -0.1]]
+    mixture = [-0.2] if errors else [0.4, -0.4, -0.8]
+    fit = belief_figures.Fit("fit", [0, 1, 2], values, "fixed", plotting.GREEN, mixture, errors=errors)
+    with plotting.style():
+        axes = Figure().subplots()
+        belief_figures._fit(axes, fit)
+    low, high = axes.get_ylim()
+    spreads = errors or [np.std(v, ddof=1) for v in values]
+    middle, around = np.mean(mixture), 0.0 if errors else np.std(mixture, ddof=1)
+    assert low <= min(np.mean(v) - s for v, s in zip(values, spreads, strict=True))
+    assert high >= max(middle + around, *(np.mean(v) + s for v, s in zip(values, spreads, strict=True)))
 
 
 def trajectory(evaluations, decision="depth", options=4):

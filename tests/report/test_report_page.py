@@ -1,5 +1,6 @@
 """What the page says, for every kind of run, and that it is one file that says the same twice."""
 
+import html
 import re
 import shlex
 import shutil
@@ -37,6 +38,7 @@ def read(path):
     assert not re.search(r"url\((?!#)", text)
     # Every entry of the contents leads somewhere.
     assert re.findall(r'<a href="#(\w+)">', text) == sections(text)
+    text = re.sub(r' data-label="[^"]*"', "", re.sub(r'<div class="narrow">.*?</div>', "", text, flags=re.S))
     # Numbers that are none would be a slip of ours.
     assert not re.search(r"\b(nan|None|NaN|inf)\b", re.sub(r"<(svg|pre).*?</\1>", "", text, flags=re.S))
     return text
@@ -190,7 +192,7 @@ def test_a_plane(spirals, page):
     assert len(shown) == 10
     assert {0, 1, 2, spirals.run.architecture.choices[0], 14} <= set(shown)
     # No baselines: the depths of the search itself are shown, on the data that it was fitted to.
-    assert "training log-likelihood of each depth of the shared network" in text
+    assert ">training log-likelihood by depth, nats per example</text>" in text
 
 
 def test_a_fixed_depth_leaves_out_what_says_nothing(page):
@@ -334,3 +336,43 @@ def test_wrong_runs_are_refused(repeats, digits, spirals_fixed, tmp_path):
         write_summary_report(tmp_path, [*repeats.runs, *spirals_fixed.runs], repeats.task)
     with pytest.raises(PolyarchError, match="one run at least"):
         write_summary_report(tmp_path, [], repeats.task)
+
+
+def test_what_is_not_learnt_has_no_section(page):
+    for name in ("wiring", "wirings"):
+        text = read(page(name))
+        assert not {"belief", "belief_over_time"} & set(sections(text))
+        assert "belief" not in re.sub(r"<pre>.*?</pre>", "", text, flags=re.S).replace("belief: not learnt", "").lower()
+
+
+def test_seeds_that_select_the_same_share_a_picture(wirings, page):
+    text = read(page("wirings"))
+    texts = {str(run.architecture): run.seed for run in wirings.runs}
+    titles = re.findall(r"<h3>(stage \d+), selected, seeds? ([\d–, ]+)</h3>", text)
+    assert len(titles) == 2 * len(texts)
+    for architecture in texts:
+        own = [run.seed for run in wirings.runs if str(run.architecture) == architecture]
+        assert ("stage 0", formatting.ranges(own)) in titles
+        assert f"<b>{formatting.seeds(own)}</b>{html.escape(architecture)}" in text
+
+
+def test_entropy_stands_beside_its_maximum(page):
+    text = read(page("digits"))
+    found = re.findall(r"entropy ([\d.]+) of ([\d.]+)", text)
+    assert len(found) == 12
+    assert {most for _, most in found} == {f"{np.log(10):.2f}"}
+    assert all(0 < float(own) <= float(most) for own, most in found)
+
+
+def test_the_top_says_what_was_found_whether_it_was_worth_it_and_how_sure_that_is(digits, page):
+    text = read(page("digits"))
+    top = text[: text.index("<nav")]
+    assert (
+        top.index("headline")
+        < top.index("<dt>Found</dt>")
+        < top.index("<dt>How sure?</dt>")
+        < top.index('class="tiles')
+    )
+    accuracy, n = digits.run.result["metrics"]["test"]["accuracy"], len(digits.task.test)
+    error = formatting.percent((accuracy * (1 - accuracy) / n) ** 0.5)
+    assert f"With {n} test examples, an accuracy is known to ±\u202f{error} (one standard error)" in top

@@ -372,7 +372,7 @@ def test_a_collapse_is_marked_and_said(tmp_path, quick_cells):
     sentence, section = told(late)
     assert sentence == "The search collapsed at epoch 5: 100\u202f% of the kept mode's operations are skips."
     assert section["notes"][0] == sentence
-    assert section["svg"].count(">collapsed<") == 1
+    assert section["svg"].count(">collapsed<") == 2, "once at each width"
     sentence, section = told(between)
     assert sentence == (
         "The search collapsed at epoch 2, but not for good: 50\u202f% of the kept mode's operations are skips."
@@ -388,7 +388,9 @@ def test_a_collapse_is_marked_and_said(tmp_path, quick_cells):
 
 def test_the_top_of_the_page_tells_of_a_collapse(tmp_path, quick_cells):
     run = collapsing(quick_cells.run, tmp_path / "run", (0, 0, 1, 1, 1, 1))
-    assert summary.finding(report(run, task=quick_cells.task))[1][1][0].startswith("The search collapsed at epoch 3")
+    assert dict(summary.finding(report(run, task=quick_cells.task))[1])["Found"][0].startswith(
+        "The search collapsed at epoch 3"
+    )
 
 
 def test_panels_are_those_of_what_was_watched(tmp_path, cell_search, quick_cells):
@@ -463,10 +465,11 @@ def test_true_accuracies_have_an_axis_of_their_own(watched_by, images, column):
     """They are of the data of the table, not of the run's."""
     run = watched_by(column)
     section = search_section.search_progress(report(run, task=images))
-    of_run, of_table = section["svg"].split(f">{column} of the mode, by the table</text>")
-    for text, times in (("mode", (1, 1)), ("random ones", (0, 1)), ("the best", (0, 1)), ("supernet", (1, 0))):
-        assert tuple(part.count(f">{text}</text>") for part in (of_run, of_table)) == times
-    assert ">accuracy on validation data</text>" in of_run
+    wide = section["svg"].partition('<div class="narrow">')[0]
+    for text, times in (("mode", 2), ("supernet", 1), ("random ones", 1), ("the best", 1)):
+        assert wide.count(f">{text}</text>") == times
+    for title in ("accuracy on validation data", f"{column} of the mode, by the table"):
+        assert f">{title}</text>" in wide
     first, *_, last = run.architecture.choices
     # Of all cells, the mean and the deviation of two independent uniform choices.
     spread = 100 * np.sqrt((0.08**2 + 0.02**2) * 2)

@@ -79,7 +79,7 @@ def posterior(
             top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(1.35, 1))
         else:
             top, bottom = figure.subplots(), None
-        margins(figure, 0.5 if is_narrow else 0.6, 1.25 if is_narrow else 1.56, 0.43, 0.25, hspace=0.24)
+        margins(figure, 0.62, 1.25 if is_narrow else 1.56, 0.43, 0.25, hspace=0.24)
         _belief(top, decision, probs, prior, selected, {} if is_narrow else rules)
         if fit and bottom:
             _fit(bottom, fit)
@@ -201,7 +201,9 @@ def _mark(axes: Axes, option: int, value: float, marker: str, colour: str) -> No
         return
     axes.plot(option, low, "v", color=colour, markersize=6, markeredgewidth=0, clip_on=False)
     text = f"{value:.2f}".replace("-", "\u2212")
-    axes.annotate(text, (option, low), (7, 3), textcoords="offset points", color=colour)
+    side = -1 if option > np.mean(axes.get_xlim()) else 1  # away from the names at the right edge
+    ha = "right" if side < 0 else "left"
+    axes.annotate(text, (option, low), (7 * side, 3), textcoords="offset points", color=colour, ha=ha)
 
 
 def _range(values: Array) -> tuple[float, float]:
@@ -222,6 +224,8 @@ def _label_fit(axes: Axes, fit: Fit) -> None:
     label_ends(axes, labels)
 
 
+LONGEST_OPTION = 24
+"""Letters of the name of an option."""
 MOST_OPTIONS = 8
 """Bars of one decision; a slot of a DARTS cell has up to 35 options."""
 
@@ -242,15 +246,18 @@ def decisions(
         selected: the option of each run.
         width: inches.
     """
-    columns = min(1 if width <= NARROW else 3, len(probs))
+    columns = 1 if width <= NARROW else 3
     rows = -(-len(probs) // columns)
-    longest = max(min(len(o), MOST_OPTIONS) for o in options.values())
+    most = max(min(len(o), MOST_OPTIONS) for o in options.values())
+    room = LETTER / 72 * (min(LONGEST_OPTION, max(len(name) for own in options.values() for name in own)) + 1)
+    across, high = width / columns, 0.2 * most
+    step = high + 0.62
     with style():
-        figure = Figure(figsize=(width, rows * (0.55 + 0.2 * longest)))
-        grids = figure.subplots(rows, columns, squeeze=False)
-        for axes in grids.flat[len(probs) :]:
-            axes.set_axis_off()
-        for axes, (name, values) in zip(grids.flat, probs.items(), strict=False):
+        figure = Figure(figsize=(width, rows * step))
+        for place, (name, values) in enumerate(probs.items()):
+            left, bottom = place % columns * across, (rows - place // columns) * step - high - 0.3
+            box = (left + room) / width, bottom / (rows * step), (across - room - 0.15) / width, high / (rows * step)
+            axes = figure.add_axes(box)
             shown = _likeliest(values.mean(0), selected[name])
             places, mean = np.arange(len(shown)), values.mean(0)[shown]
             chosen = set(selected[name])
@@ -259,13 +266,14 @@ def decisions(
                 deviation = values.std(0, ddof=1)[shown]
                 axes.hlines(places, np.maximum(mean - deviation, 0), mean + deviation, color=INK, linewidth=0.9)
             axes.vlines(prior[name][shown], places - 0.4, places + 0.4, color=INK, linewidth=1.1, linestyle=(0, (1, 1)))
-            axes.set_yticks(places, [short(options[name][k], 24) for k in shown])
+            axes.set_yticks(places, [short(options[name][k], LONGEST_OPTION) for k in shown])
             axes.set_xlim(0, 1)
             axes.set_ylim(len(shown) - 0.4, -0.6)
             axes.set_xticks([0, 0.5, 1], ["0", "50 %", "100 %"])
+            axes.get_xticklabels()[-1].set_horizontalalignment("right")
             axes.spines["left"].set_visible(False)
-            axes.set_title(short(name, 40))
-        figure.tight_layout(pad=0.6, w_pad=2, h_pad=1.4)
+            title = short(name, int((across - 0.15) * 72 / LETTER))
+            axes.annotate(title, (0, 1), (-72 * room + LETTER, 5), "axes fraction", "offset points")
         return to_svg(figure, "decisions")
 
 

@@ -19,6 +19,7 @@ from polyarch.spaces.graph import Node
 
 NODE_TEXT = 12.5
 NODE, ARROW, GAP, MARGIN = 30.0, 8.0, 9.0, 14.0
+TURNING = 54.0
 
 
 @dataclass(frozen=True)
@@ -121,8 +122,13 @@ class _Route:
         return [start, self.level, end] if self.way else [start, end]
 
 
-def layout(nodes: Sequence[Node], connections: Sequence[Connection], top: float = 0.0) -> Layout:
-    """Places nodes, given in topological order, and what joins them: all in one row, which begins at a height."""
+def layout(
+    nodes: Sequence[Node], connections: Sequence[Connection], top: float = 0.0, turning: float = TURNING
+) -> Layout:
+    """Places nodes, given in topological order, and what joins them: all in one row, which begins at a height.
+
+    Lines have so much room at most to turn between two columns.
+    """
     places, routes, count = _planned(nodes, connections)
     arcs = sorted((route for route in routes if route.generations > 1), key=lambda route: route.generations)
     _choose_sides(arcs)
@@ -141,7 +147,7 @@ def layout(nodes: Sequence[Node], connections: Sequence[Connection], top: float 
         place.level += shift
     for route in routes:
         route.level += shift
-    columns = _columns(count, places, routes)
+    columns = _columns(count, places, routes, turning)
     return Layout(
         width=columns[-1][1] + MARGIN if columns else MARGIN,
         height=max(bottoms, default=0.0) + shift + MARGIN,
@@ -234,7 +240,9 @@ def _stack(count: int, places: Sequence[_Place], routes: Sequence[_Route]) -> tu
     return tops, bottoms
 
 
-def _columns(count: int, places: Sequence[_Place], routes: Sequence[_Route]) -> list[tuple[float, float]]:
+def _columns(
+    count: int, places: Sequence[_Place], routes: Sequence[_Route], turning: float
+) -> list[tuple[float, float]]:
     """Left and right side of every column; the steeper the lines between two of them, the more room they get."""
     widths, rises = [0.0] * count, [0.0] * count
     for place in places:
@@ -248,7 +256,7 @@ def _columns(count: int, places: Sequence[_Place], routes: Sequence[_Route]) -> 
     found, left = [], MARGIN
     for width, rise in zip(widths, rises, strict=True):
         found.append((left, left + width))
-        left += width + min(24 + 0.15 * rise, 54)
+        left += width + min(24 + 0.15 * rise, turning)
     return found
 
 

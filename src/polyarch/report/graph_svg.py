@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from polyarch.report.graph_edges import LABEL_HEIGHT, LABEL_TEXT, Connection, connections, legend, shortened, text_width
-from polyarch.report.graph_layout import MARGIN, Box, Layout, layout
+from polyarch.report.graph_layout import MARGIN, TURNING, Box, Layout, layout
 from polyarch.report.operation_colours import MUTED, is_nothing
 from polyarch.report.templates import render
 from polyarch.spaces.graph import Graph, Node
@@ -65,13 +65,14 @@ def _svg(title: str, width: float, height: float, pictures: Sequence[tuple[str, 
 
 def picture(graph: Graph, operations: tuple[str, ...] = (), is_narrow: bool = False) -> Layout:
     """Places nodes, lines and labels of a graph: in several rows if one is too wide, with a legend if it is crowded."""
-    found, widest = connections(graph, operations, is_narrow), NARROW if is_narrow else WIDEST
-    placed = layout(graph.nodes, found)
+    found = connections(graph, operations, is_narrow)
+    widest, turning = (NARROW, TURNING / 3) if is_narrow else (WIDEST, TURNING)
+    placed = layout(graph.nodes, found, turning=turning)
     if placed.width > widest:
         first, *others = _rows(placed, found, widest)
-        placed = layout(*first)
+        placed = layout(*first, turning=turning)
         for row in others:
-            below = layout(*row, top=placed.height)
+            below = layout(*row, placed.height, turning)
             width, nodes, lines = max(placed.width, below.width), placed.nodes + below.nodes, placed.lines + below.lines
             placed = Layout(width, below.height, nodes, lines)
     return _with_legend(placed, legend(graph, found), NARROW if is_narrow else 420.0)

@@ -52,7 +52,8 @@ def _steadiness(report: ReportData) -> list[str]:
     if report.is_point and not report.several:
         return found
     if not report.several:
-        return [*found, "One seed: another may select otherwise."]
+        said = report.rules_nothing_out or _flat(report)
+        return found if said else [*found, "One seed: another may select otherwise."]
     agreement = agreement_of(report.runs)
     return [*found, agreement.sentence(report.is_nested)] if agreement else found
 

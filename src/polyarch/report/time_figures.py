@@ -117,7 +117,7 @@ def belief_map(trajectories: Sequence[Trajectory], decision: Decision, width: fl
 
 def _sides(width: float) -> tuple[float, float]:
     """Inches to the left of panels, for numbers, and to the right, for names of lines."""
-    return (0.5, 1.25) if width <= NARROW else (0.6, 1.56)
+    return (0.6, 1.25) if width <= NARROW else (0.6, 1.56)
 
 
 def _heat(axes: Axes, trajectories: Sequence[Trajectory], decision: Decision) -> None:
@@ -195,7 +195,7 @@ def curves(trajectories: Sequence[Trajectory], panels: Sequence[Panel], width: f
         rows = len(panels) if width <= NARROW else 1
         figure = Figure(figsize=(width, rows * (2.9 + named)))
         grid_of = figure.subplots(rows, len(panels) // rows, squeeze=False)
-        margins(figure, 0.5, 0.5, 0.46, 0.35 + named, wspace=0.4, hspace=(0.81 + named) / 2.09)
+        margins(figure, 0.6, 0.5, 0.46, 0.35 + named, wspace=0.4, hspace=(0.81 + named) / 2.09)
         for axes, panel in zip(grid_of.flat, panels, strict=True):
             _over_epochs(axes, trajectories, panel.title, ticks=4)
             _draw(axes, trajectories, panel)
