@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -44,52 +45,88 @@ def predict(
             "average, for inputs that are exchangeable with the split calibrate.",
         ),
     ] = None,
+    all_seeds: Annotated[
+        bool,
+        typer.Option("--all-seeds", help="Of a run with --repeats: what every seed says, by a column seed."),
+    ] = False,
     allow_changed: AllowChanged = False,
     as_json: Json = False,
 ) -> None:
     """Class, probabilities, entropy and mutual information of every input, or mean, deviation and quantiles, as CSV."""
+    runs, folder = _asked(run, all_seeds, allow_changed), run
+    names, x = runs[0].inputs_at(inputs)  # to which those of other seeds are alike
+    found: list[dict[str, Any]] = []
+    for opened in runs:
+        said: dict[str, Any] = {"run": str(folder), **({"seed": opened.seed} if opened.folder != folder else {})}
+        found.append(said | _predictions(opened, names, x, risk, coverage))
+        _tell(opened, found[-1], f"of seed {opened.seed} " if len(runs) > 1 else "")
+    if as_json:
+        print(json.dumps({"run": str(folder), "seeds": found} if all_seeds else found[0]))
+    else:
+        _write([({"seed": said["seed"]} if all_seeds else {}) | row for said in found for row in said["predictions"]])
+
+
+def _asked(folder: Path, all_seeds: bool, allow_changed: bool) -> list[Run]:
+    """The run that predicts: of several seeds the best, which is said, or all of them."""
+    from polyarch.errors import PolyarchError
+    from polyarch.runs.run import open_best, open_repeats
+
+    runs = open_repeats(folder, allow_changed=allow_changed)
+    if all_seeds:
+        if len(runs) == 1:
+            raise PolyarchError(f"--all-seeds is for a run of several, and {folder} has one seed; leave it out")
+        return runs
+    if len(runs) == 1:
+        return runs
+    best = open_best(folder, allow_changed=allow_changed)
+    by = "on validation data" if "select" in best.result["metrics"] else "by the training objective"
+    print(
+        f"polyarch: predictions are of seed {best.seed}, the best of {len(runs)} {by}; --all-seeds adds the others",
+        file=sys.stderr,
+    )
+    return [best]
+
+
+def _predictions(
+    searched: Run, names: list[str], x: Tensor, risk: float | None, coverage: float | None
+) -> dict[str, Any]:
+    """What one run says of inputs, and how it came to that."""
     from polyarch.errors import PolyarchError
     from polyarch.runs.guarantees import quantile_for_coverage, threshold_for
-    from polyarch.runs.run import open_run
 
-    searched = open_run(run, allow_changed=allow_changed)
     opened = searched.trained or searched  # what show tells of is what answers
     if risk is not None and not opened.classifies:
         raise PolyarchError(f"--risk is for classification, and this run predicts {opened.predicts}; leave it out")
-    names, x = opened.inputs_at(inputs)
     ensemble = opened.ensemble()
     threshold = None if risk is None else threshold_for(opened, ensemble, risk)
     quantile = None if coverage is None else quantile_for_coverage(opened, ensemble, coverage)
+    said: dict[str, Any] = {"architecture": str(opened.architecture)}
     if opened.classifies:
+        said["temperature"] = opened.temperature
         rows = _classes(opened, ensemble, names, x, threshold, quantile)
     else:
         rows = _numbers(opened, ensemble, names, x, quantile)
-    said: dict[str, Any] = {"run": str(run), "architecture": str(opened.architecture)}
-    if opened.classifies:
-        said["temperature"] = opened.temperature
     if risk is not None:
         said |= {"risk": risk, "threshold": threshold}
     if coverage is not None:
         said |= {"coverage": coverage, "quantile": quantile, "guarantee": "marginal"}
-    _tell(opened, said)
-    if as_json:
-        print(json.dumps(said | {"predictions": rows}))
-    else:
-        _write(rows)
+    return said | {"predictions": rows}
 
 
-def _tell(opened: Run, said: dict[str, Any]) -> None:
+def _tell(opened: Run, said: dict[str, Any], whose: str) -> None:
     """Says beside the predictions how they are meant."""
     if said.get("temperature", 1.0) != 1.0:
         print(
-            f"polyarch: probabilities are after temperature {said['temperature']:.3g}, fitted on validation data",
+            f"polyarch: probabilities {whose}are after temperature {said['temperature']:.3g}, fitted on validation "
+            "data",
             file=sys.stderr,
         )
     if "coverage" in said:
         examples = opened.config.data["examples"]["calibrate"]
         print(
-            f"polyarch: with probability {said['coverage']:g} such a set holds the truth, on average over inputs that "
-            f"are exchangeable with the {examples} examples of calibrate; for one kind of input it may be less",
+            f"polyarch: with probability {said['coverage']:g} such a set {whose}holds the truth, on average over "
+            f"inputs that are exchangeable with the {examples} examples of calibrate; for one kind of input it may be "
+            "less",
             file=sys.stderr,
         )
 
