@@ -20,4 +20,12 @@ AllowChanged = Annotated[
     bool,
     typer.Option("--allow-changed", help="Go on although code of your own has changed since the run was made."),
 ]
+TimeLimitText = Annotated[
+    str | None,
+    typer.Option(
+        "--time-limit",
+        metavar="TIME",
+        help="Such as 90s, 5m, 1h, for all that the command does: so many epochs as fit in, by what a few steps take.",
+    ),
+]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyarch.cli.options import AllowChanged, Json, Set
+from polyarch.cli.options import AllowChanged, Json, Set, TimeLimitText
+from polyarch.cli.time_limit import TimeLimit
 
 if TYPE_CHECKING:
     from polyarch.callbacks import Callback
@@ -69,6 +71,7 @@ def search(
         str | None,
         typer.Option("--column", metavar="NAME", help="Of --table. [default: the only one of validation accuracy]"),
     ] = None,
+    time_limit: TimeLimitText = None,
     no_train: Annotated[
         bool,
         typer.Option(
@@ -90,14 +93,20 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Learn a distribution over architectures, train the network that it selects, and write a report."""
-    flags = {"space": space, "method": method, "data": data, "seed": seed, "repeats": repeats, "device": device}
+    from polyarch.errors import PolyarchError
+
+    begun = time.monotonic()
+    flags: dict[str, Any] = {"space": space, "method": method, "data": data, "seed": seed, "repeats": repeats}
+    flags |= {"device": device, "precision": precision, "preset": preset, "time_limit": time_limit}
     flags |= {"belief_from": str(belief_from.resolve()) if belief_from else None, "table": table, "column": column}
-    flags |= {"precision": precision, "preset": preset}
     again = f" --baselines {baselines}" if baselines else ""
     again += " --no-train" * no_train + " --no-plain" * no_plain
     with interruptible(out, again):
         begin_or_go_on = go_on if resume else _begin
         options = [part.strip() for part in baselines.split(",") if part.strip()]
+        if baselines and time_limit:
+            raise PolyarchError("--time-limit is for one search, and --baselines are others; leave one of them out")
+        flags["limit"] = TimeLimit.of(time_limit, begun, trains=not no_train, plain=not no_plain)
         found = begin_or_go_on(out, flags, settings, options, allow_changed)
         runs = found if isinstance(found, list) else [found]
         if not no_train:
@@ -128,9 +137,12 @@ def _begin(
 
     names = asked(flags["preset"], flags["space"], flags["method"], flags["data"])
     chosen = choose(names.space, names.method, names.data, settings, names.settings)
+    repeats = (names.repeats or chosen.repeats) if flags["repeats"] is None else flags["repeats"]
     truth = _table_truth(flags["table"], flags["column"])
     task, space, method, by_rule = chosen.prepared(deep=bool(options))
     baselines = _baselines(options, space, method)
+    limit = flags["limit"].for_search(space, method, repeats) if flags["limit"] else None
+    precision = flags["precision"] or "float32"
     with progress() as bar:
         found = searching.search(
             space,
@@ -138,12 +150,12 @@ def _begin(
             method,
             out=out,
             seed=flags["seed"] or 0,
-            repeats=(names.repeats or chosen.repeats) if flags["repeats"] is None else flags["repeats"],
+            repeats=repeats,
             select=chosen.search.selection,
             start=Start(
                 prior=chosen.search.prior or None, belief_from=flags["belief_from"], allow_changed=allow_changed
             ),
-            compute=Compute(flags["device"] or "auto", flags["precision"] or "float32", chosen.search.fast),
+            compute=Compute(flags["device"] or "auto", precision, chosen.search.fast, limit),
             callbacks=[*truth, bar, *([Says(bar, str(by_rule))] if by_rule else [])],
         )
     _train_baselines(out, baselines, allow_changed)
@@ -278,6 +290,7 @@ def _train_selected(out: Path, runs: list[Run]) -> None:
     from polyarch.cli.progress import progress
     from polyarch.errors import PolyarchError
     from polyarch.runs.run import resume_command
+    from polyarch.runs.timing import NoTime
     from polyarch.runs.trained import train_selected
 
     for run in runs:
@@ -286,6 +299,8 @@ def _train_selected(out: Path, runs: list[Run]) -> None:
         with progress(f"training seed {run.seed} alone" if len(runs) > 1 else "training alone") as bar:
             try:
                 train_selected(run, callbacks=[bar])
+            except NoTime as error:
+                print(f"polyarch: what was selected was not trained alone: {error}", file=sys.stderr)
             except PolyarchError as error:
                 raise PolyarchError(
                     f"the search is finished, and what it selected could not be trained: {error}; to have the search "
@@ -314,6 +329,12 @@ def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], setting
 
     if flags.get("preset"):
         raise PolyarchError("--preset is for a new run, and --resume goes on with the one in --out; leave it out")
+
+    if flags.get("time_limit"):
+        raise PolyarchError(
+            "--time-limit is for a new run, and --resume goes on with the one in --out, which keeps its own; leave it "
+            "out"
+        )
 
     def check(flag: str, asked: Any, has: Any) -> None:
         if asked != has:

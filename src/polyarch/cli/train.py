@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyarch.cli.options import AllowChanged, Json, Set
+from polyarch.cli.options import AllowChanged, Json, Set, TimeLimitText
 from polyarch.cli.search import finish, go_on, interruptible
+from polyarch.cli.time_limit import TimeLimit
 
 if TYPE_CHECKING:
     from polyarch.runs.run import Run
@@ -43,6 +45,7 @@ def train(
             "weights, and compare them as an ensemble with the selected one. A larger N later goes on from these.",
         ),
     ] = None,
+    time_limit: TimeLimitText = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")] = False,
     settings: Set = [],  # noqa: B006
     allow_changed: AllowChanged = False,
@@ -51,7 +54,9 @@ def train(
     """Train one network properly, and write a report; or several that a search believes in, as an ensemble."""
     from polyarch.errors import PolyarchError
 
-    flags = {"space": space, "method": None, "data": data, "seed": seed, "repeats": repeats, "device": device}
+    begun = time.monotonic()
+    flags: dict[str, Any] = {"space": space, "method": None, "data": data, "seed": seed, "repeats": repeats}
+    flags |= {"device": device, "time_limit": time_limit}
     if members is not None:
         told: dict[str, Any] = {
             "--out": out,
@@ -60,13 +65,14 @@ def train(
             "--inherit": inherit,
             "--resume": resume,
         }
-        told |= {f"--{name}": value for name, value in flags.items()} | {"--set": settings}
+        told |= {f"--{name.replace('_', '-')}": value for name, value in flags.items()} | {"--set": settings}
         others = [option for option, value in told.items() if value is not None and value is not False and value != []]
         _train_members(run, members, others, as_json)
         return
     if out is None:
         raise PolyarchError("say where the run goes: --out FOLDER")
     with interruptible(out):
+        flags["limit"] = TimeLimit.of(time_limit, begun)
         if resume:
             _check_only_out(run, inherit)
             asked = [f"method.architecture={arch}", *settings] if arch else settings
@@ -161,19 +167,21 @@ def _begin(
     if source is not None and inherit:
         presets["method"]["network"] = _form(source)
     chosen = choose(names["space"], _method(recipe), names["data"], settings, presets)
+    repeats, task = 1 if flags["repeats"] is None else flags["repeats"], chosen.source.task()
+    limit = flags["limit"].for_search(chosen.space, chosen.method, repeats) if flags["limit"] else None
     with progress("training") as bar:
         return searching.search(
             chosen.space,
-            chosen.source.task(),
+            task,
             chosen.method,
             out=out,
             seed=flags["seed"] or 0,
-            repeats=1 if flags["repeats"] is None else flags["repeats"],
+            repeats=repeats,
             select=chosen.search.selection,
             start=Start(
                 prior=chosen.search.prior or None, weights_from=folder if inherit else None, allow_changed=allow_changed
             ),
-            compute=Compute(flags["device"] or "auto"),
+            compute=Compute(flags["device"] or "auto", time_limit=limit),
             callbacks=[bar],
         )
 

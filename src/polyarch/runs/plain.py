@@ -164,6 +164,8 @@ def fit_plain_models(
     runs = [as_run(runs)] if isinstance(runs, Run | str | os.PathLike) else list(runs)
     task, seed = runs[0].task(), runs[0].seed
     limit = max(FLOOR, SHARE * max(searched_seconds(run.history()) for run in runs))
+    if runs[0].config.time_limit:
+        limit = min(limit, SHARE * runs[0].config.time_limit)
     begun = time.monotonic()
     models, left_out = _fit_all(task, seed, limit, runs[0].device, tell)
     seconds = round(time.monotonic() - begun, 3)
@@ -310,7 +312,8 @@ def _advice(run: Run) -> str:
     if run.shares_weights and run.trained is None:
         return "train what it selected alone"
     if run.result["kept"]["epoch"] >= 0.9 * method.epochs:
-        return f"search longer, such as --set epochs={2 * method.epochs}"
+        how = "with a longer --time-limit" if run.config.time_limit else f"such as --set epochs={2 * method.epochs}"
+        return f"search longer, {how}"
     if run.space.nested and run.space.count() > 1 and run.architecture.choices[0] == run.space.count() - 1:
         [decision] = run.space.decisions
         return f"search a space that goes beyond {decision.name} {decision.options[-1]}, the last of this one"

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from polyarch import data
 from polyarch.architecture import Architecture
-from polyarch.core import Meaning
+from polyarch.core import Meaning, Method
 from polyarch.data.files import FileSource, TableFile
 from polyarch.data.kinds import Inputs
 from polyarch.data.likelihood import Gaussian, Likelihood
@@ -100,8 +100,7 @@ class Run:
         Its numbers are then no measure of what it can do, and it should be trained alone. Not so where architectures
         contain each other, as depths do, nor where all that a space draws are meant to predict together.
         """
-        space, method = self.config.make_space(), self.config.make_method()
-        return not (space.nested or method.draws_from_space) and space.random().architectures > 1
+        return shares_weights(self.config.make_space(), self.config.make_method())
 
     @property
     def trained(self) -> Run | None:
@@ -533,6 +532,11 @@ class Run:
 
     def __repr__(self) -> str:
         return run_in_words(self)
+
+
+def shares_weights(space: Space, method: Method) -> bool:
+    """Whether a search selects a network that had to share its weights (`Run.shares_weights`)."""
+    return not (space.nested or method.draws_from_space) and space.random().architectures > 1
 
 
 def open_run(folder: str | Path, *, allow_changed: bool = False, space: Space | None = None) -> Run:

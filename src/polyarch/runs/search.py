@@ -160,14 +160,14 @@ def resume(
     if not run.finished:
         data = given or run.task()
         check_same_data(run.config, data)
-        spent = searched_seconds(run.history())
-        callbacks = deadline(run.config, spent, [*table_truth_of(run.config), *callbacks])
+        callbacks = [*table_truth_of(run.config), *callbacks]
         with locked(folder) if distributed.rank() == 0 else nullcontext():
             finished = run.finished  # by another process, since the first look
             distributed.barrier()
             if not finished:
                 with saying_what_to_lower(run.config.make_method(), run.config.make_space(), run.config.repeats):
                     loop = _restored(folder, run.config, data, allow_changed)
+                    callbacks = deadline(run.config, searched_seconds(run.history()), callbacks)
                     return _one_or_all(_train(folder, run.config, data, loop, callbacks))
     return _one_or_all(open_repeats(folder, given, allow_changed=True))
 

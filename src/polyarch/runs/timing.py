@@ -35,8 +35,14 @@ AIM = 0.85
 """The share of its time that a search is planned to take: how fast steps are goes up and down."""
 PASSES = 17
 """Over at most 512 examples, by which forward passes are timed when a search ends (`forward_times`)."""
+TRAINING = 0.5
+"""The share of a search's time limit that training its selected network alone may take."""
 CALIBRATED = 4096
 """Examples at most, on which batch norm of members is measured (`calibration_batches`)."""
+
+
+class NoTime(PolyarchError):
+    """A time limit is too short for a single epoch."""
 
 
 @final
@@ -106,7 +112,7 @@ def fitted(method: Method, space: Space, foretold: Forecast, seconds: float) -> 
         seconds: that it may take, evaluating what it found included.
 
     Raises:
-        PolyarchError: there is no time for a single epoch.
+        NoTime: for a single epoch.
     """
 
     def takes(epochs: int) -> float:
@@ -121,7 +127,7 @@ def fitted(method: Method, space: Space, foretold: Forecast, seconds: float) -> 
         fits, too_many = (epochs, too_many) if takes(epochs) <= goal else (fits, epochs)
     if fits == 0 and takes(1) + foretold.ending > seconds:
         needs = takes(1) / AIM + foretold.ending
-        raise PolyarchError(
+        raise NoTime(
             f"there is no time for one epoch in what is left of the time limit, {seconds:.3g} s: it takes about "
             f"{needs:.3g} s with what belongs to it; give that and more, or take a smaller space or fewer examples"
         )

@@ -27,6 +27,7 @@ from polyarch.runs.config import CONFIG
 from polyarch.runs.names import as_run
 from polyarch.runs.options import Compute
 from polyarch.runs.run import TRAINED, Run
+from polyarch.runs.timing import TRAINING
 from polyarch.settings import at_least
 from polyarch.streams import Streams
 from polyarch.training.augment import Augment
@@ -43,7 +44,8 @@ Progress = Callable[[str], AbstractContextManager[Callback | None]]
 def train_selected(run: Run | str | os.PathLike[str], *, callbacks: Sequence[Callback] = ()) -> Run:
     """Trains the selected network of a finished search alone, or goes on with that; `run.model()` is it from then on.
 
-    It is trained on the data and with the seed of the search, as its shared weights were and for as many epochs.
+    It is trained on the data and with the seed of the search, as its shared weights were and for as many epochs; where
+    the search had a time limit, for as many as fit in half of it.
 
     Args:
         run: a search whose networks share weights, or its folder; of repeats, one.
@@ -129,11 +131,16 @@ def _train(run: Run, home: Path, architecture: Architecture, seed: int, callback
             recipe_for(run, architecture),
             out=home,
             seed=seed,
-            compute=Compute(run.config.device, run.config.precision, run.config.fast),
+            compute=Compute(run.config.device, run.config.precision, run.config.fast, _limit(run)),
             callbacks=callbacks,
         )
     assert isinstance(trained, Run)
     return trained
+
+
+def _limit(run: Run) -> float | None:
+    """Of a search with a time limit, a share of it."""
+    return TRAINING * run.config.time_limit or None
 
 
 def recipe_for(run: Run, architecture: Architecture) -> Standalone:
