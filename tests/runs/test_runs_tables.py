@@ -171,17 +171,22 @@ CHANGES = {
     "gaps": lambda column: column.where(np.arange(len(column)) > 5),
     "empty": lambda column: [None] * len(column),
     "truth": lambda column: [k % 2 == 0 for k in range(len(column))],
+    "spaces": lambda column: column.map(lambda cell: f"  {cell} "),
+    "as objects": lambda column: column.astype(object),
+    "as categories": lambda column: column.astype("category"),
+    "as whole numbers": lambda column: column.astype("Int64") if column.name == "age" else column,
 }
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=90, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     order=st.permutations(["size", "city", "age", "extra"]),
     changes=st.dictionaries(st.sampled_from(["size", "city", "age"]), st.sampled_from(sorted(CHANGES)), max_size=2),
     lost=st.sampled_from([None, "size", "city", "age"]),
     renamed=st.sampled_from([None, "size", "city", "age"]),
+    form=st.sampled_from(["frame", "csv", "parquet"]),
 )
-def test_no_change_of_columns_changes_an_answer_silently(run, caplog, order, changes, lost, renamed):
+def test_no_change_of_columns_changes_an_answer_silently(run, caplog, tmp_path, order, changes, lost, renamed, form):
     """Shuffled, added, lost, renamed, of another type: the same answers, or a refusal, or a word about the column."""
     caplog.clear()
     plain = run.predict(ROW).mean
@@ -191,9 +196,14 @@ def test_no_change_of_columns_changes_an_answer_silently(run, caplog, order, cha
         rows[name] = CHANGES[change](rows[name])
     rows = rows.drop(columns=[lost] if lost else [])
     rows = rows.rename(columns={renamed: f"{renamed} " + "2"} if renamed else {})
+    path = tmp_path / f"rows.{form}"
+    if form == "csv":
+        rows.to_csv(path, index=False)
+    elif form == "parquet":
+        rows.to_parquet(path)
     said, refusal = None, ""
     try:
-        said = run.predict(rows).mean
+        said = run.predict(rows if form == "frame" else path).mean
     except PolyarchError as error:
         refusal = str(error)
     if refusal:

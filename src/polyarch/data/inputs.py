@@ -26,7 +26,7 @@ from polyarch.data.files import (
     stacked,
 )
 from polyarch.data.frames import Frame, are_numbers
-from polyarch.data.kinds import Inputs, say_left_over
+from polyarch.data.kinds import Inputs, in_order, say_left_over, say_order
 from polyarch.data.likelihood import Likelihood
 from polyarch.data.targets import class_indices, class_labels
 from polyarch.data.task import Split
@@ -87,7 +87,7 @@ def read_labelled(source: FileSource, like: Inputs, likelihood: Likelihood, clas
         y = source.targets(frame)
         if not like.columns:
             names = [name for name in frame.columns if name not in (*source.label_columns, *source.drop)]
-            x = np.stack([frame.numbers(name) for name in names], 1)
+            x = np.stack([frame.numbers(name) for name in in_order(names)], 1)
     else:
         raw = source.read()
         x, y = (raw.x, raw.y) if raw.x_test is None or raw.y_test is None else (raw.x_test, raw.y_test)
@@ -102,6 +102,8 @@ def read_labelled(source: FileSource, like: Inputs, likelihood: Likelihood, clas
     what = f"{where}: {source.label if isinstance(source, TableFile) else 'y'}"
     targets = class_indices(class_labels(y, what), tuple(classes), what) if classes else likelihood.checked(y, what)
     check_pair(x, targets, (f"{where}: x", what))
+    if isinstance(source, TableFile) and not like.columns:
+        say_order(where, names)
     if isinstance(source, TableFile) and like.columns:
         say_left_over(where, list(source.frame().columns), [*like.columns.names, *source.label_columns])
     return Split(torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(targets))
@@ -140,7 +142,7 @@ def _table(path: Path, like: Inputs) -> tuple[list[str], Array]:
         return _numbered(x), x
     _check_header(path, header)
     columns = _by_place(path, frame, like.shape[0])
-    numbers = np.stack([frame.numbers(name) for name in columns], 1)
+    numbers = np.stack([frame.numbers(name) for name in in_order(columns)], 1)
     gaps = np.isnan(numbers)
     if gaps.any():
         row, column = np.argwhere(gaps)[0]
@@ -149,6 +151,7 @@ def _table(path: Path, like: Inputs) -> tuple[list[str], Array]:
             "or take the row out"
         )
     x = checked_inputs(like.fitted(numbers, f"{path}: x"), f"{path}: x")
+    say_order(where, columns)
     return _numbered(x), x
 
 

@@ -96,6 +96,10 @@ class Inputs:
                 f"a data frame with {named(columns.names)}"
             )
         by_place = frame_of_array(x, what)
+        if tuple(by_place.columns) != columns.names:
+            logger.warning(
+                "%s has no names of columns, and is taken to hold %s in this order", what, named(columns.names)
+            )
         return Frame(dict(zip(columns.names, by_place.columns.values(), strict=True)), by_place.place)
 
     def check(self, text: str, x: Tensor, highest_byte: float) -> None:
@@ -177,6 +181,26 @@ def check_columns(path: str, header: Sequence[str], wanted: Sequence[str]) -> No
             f"{path}: no {named(missing)}, which the run takes (the header has {named(header)}); add what is missing"
             " under that name, and separate cells as the run's data does"
         )
+
+
+def in_order(names: Sequence[str]) -> list[str]:
+    """Columns as a run takes them that knows no names: as they are counted, where they are, else as they stand."""
+    return _counted(names) or list(names)
+
+
+def say_order(what: str, names: Sequence[str]) -> None:
+    """Says that names were not looked at, by a run that knows none; only once all is read, or an error is said."""
+    if _counted(names) is None:
+        logger.warning("%s: the run knows no names of columns, and takes %s in this order", what, named(names))
+
+
+def _counted(names: Sequence[str]) -> list[str] | None:
+    """The names in their order, where they count columns from 0 or 1."""
+    for start in (0, 1):
+        counted = [str(start + place) for place in range(len(names))]
+        if set(names) == set(counted):
+            return counted
+    return None
 
 
 def say_left_over(path: str, header: Sequence[str], used: Sequence[str]) -> None:

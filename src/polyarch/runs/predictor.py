@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -11,10 +12,13 @@ from torch import Tensor
 
 from polyarch.data.checks import checked_inputs
 from polyarch.data.frames import frame_of, is_frame
-from polyarch.data.kinds import Inputs, say_left_over
+from polyarch.data.kinds import Inputs, in_order, say_left_over, say_order
+from polyarch.data.vocabulary import named
 from polyarch.errors import PolyarchError
 from polyarch.uncertainty.ensemble import Ensemble, Said, asked
 from polyarch.uncertainty.predictive import Predictive
+
+logger = logging.getLogger("polyarch")
 
 
 @final
@@ -45,13 +49,26 @@ class Predictor:
 
     def raw(self, x: Any) -> Tensor:
         """Inputs as the run's own were read; what cannot be meant is refused, what may be a mistake is said."""
-        if not isinstance(x, Tensor):
-            x = torch.from_numpy(np.ascontiguousarray(self._array(x)))
-        if tuple(x.shape[1:]) != self.inputs.shape:
+        is_raw = isinstance(x, Tensor)
+        raw = x if is_raw else torch.from_numpy(np.ascontiguousarray(self._array(x)))
+        if tuple(raw.shape[1:]) != self.inputs.shape:
             wanted = ", ".join(map(str, self.inputs.shape))
-            raise PolyarchError(f"x has the shape {list(x.shape)}; give inputs [n, {wanted}]")
-        self.inputs.check("x", x, self.highest_byte)
-        return x
+            raise PolyarchError(f"x has the shape {list(raw.shape)}; give inputs [n, {wanted}]")
+        if is_raw:
+            self._check_gaps(raw)
+        self.inputs.check("x", raw, self.highest_byte)
+        return raw
+
+    def _check_gaps(self, x: Tensor) -> None:
+        """Of tensors, which come as networks take them: what arrays are refused for, or what is said of them."""
+        columns = self.inputs.columns
+        if not x.isfinite().all() and not (columns and not x.isinf().any()):
+            raise PolyarchError("x has values that are not finite; give finite ones, or leave those examples out")
+        if columns:
+            gaps = x.isnan().any(0).tolist()
+            names = [own.name for own, gap in zip(columns.columns, gaps, strict=True) if gap and not own.gaps]
+            if names:
+                logger.warning("x: %s with gaps, where no training example had one", named(names))
 
     def _array(self, x: Any) -> Any:
         if is_frame(x) and self.inputs.columns:
@@ -59,6 +76,11 @@ class Predictor:
             found = self.inputs.fitted(frame, "x")
             say_left_over("x", list(frame.columns), self.inputs.columns.names)
             return found
-        array = np.asarray(x.to_numpy() if is_frame(x) else x)
-        array = self.inputs.fitted(array, "x")
-        return array if self.inputs.columns else checked_inputs(array, "x")
+        columns = {str(name): np.asarray(x[name]) for name in x.columns} if is_frame(x) else {}
+        if columns:
+            x = np.stack([columns[name] for name in in_order(list(columns))], 1)
+        array = self.inputs.fitted(np.asarray(x), "x")
+        array = array if self.inputs.columns else checked_inputs(array, "x")
+        if columns and array.shape[1:] == self.inputs.shape:
+            say_order("x", list(columns))
+        return array
