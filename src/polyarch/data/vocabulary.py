@@ -24,6 +24,8 @@ UNLIKE = 0.5
 """Above this share of different words a column tells rows apart, and says nothing of new ones."""
 OTHER, GAP = -1.0, -2.0
 """What stands for a category that has no feature of its own, and, among features, for a gap."""
+MANY = 8
+"""So many rows without a value make a column empty; of fewer that may well be, where gaps are usual."""
 NAMED = 8
 """So many columns are named in a sentence, and the others counted."""
 
@@ -92,6 +94,8 @@ class Columns:
             if tell and unknown.any() and not column.others:
                 self._say_unknown(column, texts[unknown], len(texts), what)
         gaps = int(np.isnan(codes).sum())
+        if tell and column.gaps and gaps == len(codes) >= MANY:
+            logger.warning("%s: column %r is empty", what, column.name)
         if tell and gaps and not column.gaps:
             instead = "the median stands there" if column.holds == "number" else "it counts as no category"
             logger.warning(
