@@ -149,13 +149,19 @@ def test_counts_are_poisson():
 
 @pytest.mark.parametrize("unit", [0.3, 1.0, 2000.0])
 def test_counts_are_learnt_alike_whatever_their_size(unit):
-    """Gradients are those of the log-likelihood, each divided by its rate or the unit; none is beyond size."""
+    """Gradients are those of the log-likelihood, each divided by its rate or by what is usual; none is beyond size."""
     output = torch.tensor([[-20.0], [-1.0], [0.0], [1.0], [20.0]], dtype=torch.float64, requires_grad=True)
     target = torch.full((5,), 2 * unit, dtype=torch.float64)
-    [gradient] = torch.autograd.grad(Counts(unit).log_likelihood(output, target).sum(), output)
+    said = Counts(unit, 1.5 * unit)
+    [gradient] = torch.autograd.grad(said.log_likelihood(output, target).sum(), output)
     rate = unit * output.detach()[:, 0].exp()
-    assert torch.allclose(gradient[:, 0], (target - rate) / rate.clamp_min(unit))
+    assert torch.allclose(gradient[:, 0], (target - rate) / rate.clamp_min(1.5 * unit))
     assert gradient.abs().max() <= 2
+    far = torch.tensor([[-500.0], [500.0]], requires_grad=True)
+    fit = said.log_likelihood(far, torch.tensor([3.0, 0.0]))
+    fit.sum().backward()
+    assert fit.isfinite().all()
+    assert far.grad[:, 0].tolist() == pytest.approx([3 / (1.5 * unit), -1.0])
 
 
 def test_labels_and_counts_by_name():
@@ -165,7 +171,8 @@ def test_labels_and_counts_by_name():
     assert task.train.y.shape == (24, 3)
     assert task.units.plain
     task = pa.data.load((x, counts), likelihood="counts", select=8, test=8)
-    assert task.likelihood == Counts(float(task.train.y.mean(dtype=torch.float64)))
+    counts = task.train.y.double()
+    assert task.likelihood == Counts(counts.mean().item(), counts.std(correction=0).item())
     assert task.train.y.dtype == torch.float32
 
 
@@ -248,7 +255,7 @@ def test_a_table_has_several_label_columns(table):
     assert task.classes == ("blue", "red")
     assert task.columns.names == ("a", "b", "c", "d")
     assert np.array_equal(task.train.y.numpy(), labels[task.indices["train"]][:, [2, 0]])
-    with pytest.raises(PolyarchError, match="unknown label column 'reed'; did you mean 'red'"):
+    with pytest.raises(PolyarchError, match="has no column 'reed' to predict"):
         pa.data.load(path, label="reed,blue", **settings)
 
 

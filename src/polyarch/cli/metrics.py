@@ -35,7 +35,9 @@ def print_metrics(title: str, rows: Mapping[str, Sequence[Mapping[str, float]]])
     """One line per row: its metrics, or their mean and standard deviation where there are several (repeats)."""
     columns: list[tuple[str, list[str]]] = []
     room = FITS - max(map(len, (title, *rows)))
-    for name, header in HEADERS.items():
+    everyday = next(iter(next(iter(rows.values()))[0]))  # of a likelihood of one's own it may be any
+    known = HEADERS if everyday in HEADERS else {everyday: everyday.replace("_", " ")} | HEADERS
+    for name, header in known.items():
         if all(name in metrics for found in rows.values() for metrics in found):
             cells = [mean_and_spread([metrics[name] for metrics in found]) for found in rows.values()]
             room -= GAP + max(map(len, (header, *cells)))

@@ -20,6 +20,8 @@ PLAIN_SECONDS = 5.0
 METRICS = {
     "accuracy": ("accuracy", ".4f"),
     "squared_error": ("squared error", ".4g"),
+    "hamming_accuracy": ("Hamming accuracy", ".4f"),
+    "absolute_error": ("absolute error", ".4g"),
     "log_likelihood": ("log-lik.", ".4g"),
 }
 """What is told of a network, under which name and in which form."""

@@ -14,6 +14,9 @@ from typing_extensions import override
 from polyarch.data.checks import Array, checked_numbers, first_bad
 from polyarch.data.likelihood import Likelihood
 
+MOST = 60.0
+"""The logarithm of the largest rate that is told: what a network says before it has learnt anything stays a number."""
+
 
 @final
 @dataclass(frozen=True)
@@ -21,8 +24,8 @@ class Counts(Likelihood):
     """Poisson likelihood; the output is the logarithm of the rate, in the unit of the mean of training targets.
 
     Values are those of the Poisson distribution, gradients those in Fisher's metric (natural ones): by the output the
-    residual, as a share of the rate, or of the unit where the rate is below it. Else counts in the thousands would be
-    learnt a thousand times as fast as others, and one rate that is far too high would throw training off.
+    residual, as a share of the rate, or of what counts usually are where that is more. Else counts in the thousands
+    would be learnt a thousand times as fast as others, and one rate that is far too high would throw training off.
     """
 
     metric: ClassVar[str] = "absolute_error"
@@ -30,7 +33,9 @@ class Counts(Likelihood):
     predicts: ClassVar[str] = "counts"
 
     unit: float = 1.0
-    """The rate where the output is 0."""
+    """The rate where the output is 0: the mean of training counts."""
+    spread: float = 1.0
+    """Their standard deviation."""
 
     @property
     @override
@@ -46,9 +51,9 @@ class Counts(Likelihood):
     def log_likelihood(self, output: Tensor, target: Tensor) -> Tensor:
         # Not torch.distributions.Poisson: it reads values back to validate them, which no captured step may.
         log_rate = output[..., 0] + math.log(self.unit)
-        rate = log_rate.exp()
-        fit = target * log_rate - rate - (target + 1).lgamma()
-        natural = ((target - rate) / rate.clamp_min(self.unit)).detach() * log_rate
+        fit = target * log_rate - log_rate.clamp_max(MOST).exp() - (target + 1).lgamma()
+        by = log_rate.clamp_min(math.log(max(self.unit, self.spread)))
+        natural = (target * (-by).exp() - (log_rate - by).exp()).detach() * log_rate
         return fit.detach() + (natural - natural.detach())
 
     @override
@@ -59,7 +64,7 @@ class Counts(Likelihood):
     @override
     def mean(self, output: Tensor) -> Tensor:
         """The rate."""
-        return output[..., 0].exp() * self.unit
+        return output[..., 0].clamp_max(MOST).exp() * self.unit
 
     @override
     def variance(self, output: Tensor) -> Tensor:
@@ -85,4 +90,5 @@ class Counts(Likelihood):
 
     @override
     def learn(self, y: Array) -> Counts:
-        return replace(self, unit=float(y.mean(dtype=np.float64)) or 1.0)
+        mean, spread = float(y.mean(dtype=np.float64)), float(y.std(dtype=np.float64))
+        return replace(self, unit=mean or 1.0, spread=spread or 1.0)

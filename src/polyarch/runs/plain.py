@@ -40,7 +40,7 @@ FLOOR = 3.0
 ERRORS = 2.0
 """Standard errors from which on a difference counts: several models are compared, and one of three would be ahead by a
 single one every other time by luck."""
-METRICS = {"rmse": "RMSE"}
+METRICS = {"rmse": "RMSE", "hamming_accuracy": "Hamming accuracy"}
 """How a sentence writes a metric, where that is not its name."""
 NATS = 0.01
 """The least difference of log-likelihoods that counts: with many examples less is sure, and of no use to anybody."""
@@ -212,7 +212,7 @@ def _fit_all(
         return [], {"plain models": "the training data has examples of one class alone"}
     suiting = recipes(task, seed)
     if not suiting:
-        return [], {"plain models": f"there is none for {task.likelihood.predicts}"}
+        return [], {"plain models": "scikit-learn has none for this likelihood"}
     ways: dict[str, Callable[[float], Fitted | float]] = {}
     order = order_of(task.train, classifies, Streams(seed)["data"])
     for recipe in suiting:

@@ -653,11 +653,11 @@ def check_same_data(config: Config, task: Task) -> None:
         )
     own = config.data["likelihood"]
     if plain(task.likelihood.settings()) != own:
-        what, setting = "noise", f"noise={own.get('noise', 'fixed')}"
+        what, setting = "other noise", f"noise={own.get('noise', 'fixed')}"
         if own["kind"] not in ("classification", "gaussian"):
-            what, setting = "a likelihood", f"likelihood={own['kind']}"
+            what, setting = "another likelihood", f"likelihood={own['kind']}"
         if own["kind"] == "classification":
-            what, setting = "weights of classes", f"class_weights={'balanced' if 'weights' in own else 'none'}"
+            what, setting = "other weights of classes", f"class_weights={'balanced' if 'weights' in own else 'none'}"
         raise PolyarchError(
-            f"the data {task.name!r} was loaded with other {what} than this run was made with; load it with {setting}"
+            f"the data {task.name!r} was loaded with {what} than this run was made with; load it with {setting}"
         )
