@@ -87,7 +87,7 @@ class Browser:
             self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def open(self, page: Path, *expressions: str, width: int = 1100, dark: bool = False) -> Seen:
+    def open(self, page: Path, *expressions: str, width: int = 1100, dark: bool = False, media: str = "screen") -> Seen:
         """Opens a page, lets it settle, and evaluates expressions in it."""
         target = self._call("Target.createTarget", None, url="about:blank")["targetId"]
         tab = self._call("Target.attachToTarget", None, targetId=target, flatten=True)["sessionId"]
@@ -102,7 +102,7 @@ class Browser:
             mobile=False,
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._call("Emulation.setEmulatedMedia", tab, features=[scheme])
+        self._call("Emulation.setEmulatedMedia", tab, media=media, features=[scheme])
         self._events.clear()
         self._call("Page.navigate", tab, url=page.as_uri())
         self._wait_for("Page.loadEventFired")

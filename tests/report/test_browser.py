@@ -49,11 +49,14 @@ def test_page_is_quiet_and_asks_nothing_of_the_network(browser, page, name):
     assert seen.values == [[], [], 0, True, 0]
 
 
-@pytest.mark.parametrize("width", [400, 800, 1200])
+@pytest.mark.parametrize(("width", "media"), [(400, "screen"), (800, "screen"), (1200, "screen"), (718, "print")])
 @pytest.mark.parametrize("name", PAGES)
-def test_all_of_a_page_can_be_seen(browser, page, name, width):
-    """Nothing overflows its box, lies on something else, is cut, is too small, or makes the page scroll sideways."""
-    seen = browser.open(page(name), *EYES.values(), width=width)
+def test_all_of_a_page_can_be_seen(browser, page, name, width, media):
+    """Nothing overflows its box, lies on something else, is cut, is too small, or makes the page scroll sideways.
+
+    On paper there are 718 pixels between the margins of A4.
+    """
+    seen = browser.open(page(name), *EYES.values(), width=width, media=media)
     assert dict(zip(EYES, seen.values, strict=True)) == {"sticks out": 0} | {name: [] for name in [*EYES][1:]}
 
 
