@@ -11,7 +11,7 @@ import polyarch as pa
 from polyarch.cli.choices import asked, choose
 from polyarch.data.source import Source
 from polyarch.runs.config import Config
-from polyarch.runs.defaults import batch_size, chosen_for, epochs, image_side, prepared, split_sizes
+from polyarch.runs.defaults import augmentation, batch_size, chosen_for, epochs, image_side, prepared, split_sizes
 from polyarch.settings import dotted, plain
 
 LEFT = {"data": (), "space": (), "method": ()}
@@ -77,8 +77,9 @@ def test_epochs_are_what_the_budget_pays_for():
 def test_sides_of_images():
     assert image_side([(32, 32)] * 3) == 0
     assert image_side([(20, 30)] * 3) == 0
-    assert image_side([(500, 500)] * 3) == 64
-    assert image_side([(40, 90), (52, 60), (100, 61)]) == 48
+    assert image_side([(64, 64)] * 3) == 0
+    assert image_side([(500, 500)] * 3) == 32
+    assert image_side([(26, 90), (27, 30), (100, 61)]) == 24
     assert image_side([(5, 9), (6, 7)]) == 8
 
 
@@ -134,6 +135,8 @@ def test_images_of_all_sizes(tmp_path):
     task, *_, chosen = all_chosen(str(tmp_path / "images"))
     assert task.input_shape == (3, 24, 24)
     assert chosen.settings["data"]["size"] == 24
+    assert chosen.settings["method"]["augment.crop"] == 3
+    assert chosen.settings["method"]["augment.flip"] is True
     assert "images of 3x24x24" in str(chosen)
 
 
@@ -163,3 +166,20 @@ def test_what_was_chosen_is_kept_and_repeats_exactly(file, tmp_path):
     first, second = (pa.open_run(tmp_path / name) for name in ("first", "second"))
     assert torch.equal(first.predict(task.test.x).log_probs, second.predict(task.test.x).log_probs)
     assert json.dumps(plain(first.config.method)) == json.dumps(plain(second.config.method))
+
+
+def test_names_in_python_are_suited_as_on_the_command_line(file, tmp_path):
+    *_, method, _ = all_chosen(file)
+    run = pa.search("depth", file, pa.methods.VariationalDepth(epochs=2), out=tmp_path / "space")
+    assert run.config.space["settings"]["width"] == 16
+    assert run.config.data["examples"] == {"train": 55, "select": 25, "test": 20}
+    assert run.config.method["settings"]["batch_size"] == 512  # that of an object is its own
+    task = pa.data.load(file)
+    run = pa.search(pa.spaces.ResidualDepth(max_depth=1, width=2), task, "fixed-depth", out=tmp_path / "method")
+    assert run.config.space["settings"]["width"] == 2
+    assert run.config.method["settings"]["batch_size"] == method.batch_size
+    assert run.config.data["fingerprint"] == task.fingerprint  # a task was split by who made it
+
+
+def test_letters_are_not_mirrored():
+    assert augmentation((1, 8, 8)) == {"augment.crop": 1, "augment.flip": False}

@@ -75,17 +75,22 @@ def load(source: str | os.PathLike[str] | Sequence[Any] | Dataset[Any], **settin
     Raises:
         PolyarchError: the data or a setting is wrong; the text says what, where, and what to do.
     """
+    return source_of(source, **settings).task()
+
+
+def source_of(source: str | os.PathLike[str] | Sequence[Any] | Dataset[Any], **settings: Any) -> Source:
+    """Where the data comes from that `load` would read."""
     settings = {name: os.fspath(v) if isinstance(v, os.PathLike) else v for name, v in settings.items()}
     given = settings.get("likelihood")
     if isinstance(given, Likelihood) or (isinstance(given, type) and issubclass(given, Likelihood)):
         settings["likelihood"] = text_of(given)
     if isinstance(source, str | os.PathLike):
-        return source_from(os.fspath(source), settings).task()
+        return source_from(os.fspath(source), settings)
     if isinstance(source, Dataset):
         held_out = [settings.pop("test")] if isinstance(settings.get("test"), Dataset) else []
-        return _made(TorchDataset, (source, *held_out), settings).task()
+        return _made(TorchDataset, (source, *held_out), settings)
     if isinstance(source, tuple | list) and len(source) in (2, 4):
-        return _made(Arrays, tuple(source), settings).task()
+        return _made(Arrays, tuple(source), settings)
     raise PolyarchError(
         f"cannot load data from {type(source).__name__}; give a name, a path, (x, y), (x, y, x_test, y_test)"
         " or a torch Dataset"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from polyarch.settings import TakesMemory
 from polyarch.spaces.base import Space
 from polyarch.spaces.views import Sparse
 from polyarch.streams import Streams
+from polyarch.training.augment import Augment
 from polyarch.training.evaluation import evaluate_view
 from polyarch.training.optimisers import Sgd, momentum_buffers
 
@@ -41,6 +42,8 @@ class FixedDepth(Method):
     """The depth to train, or of another nested space the number of its option, from 0; -1 is the last."""
     weights: Sgd = Sgd(lr=0.1, momentum=0.5)
     """How weights are trained (appendix B; for images, to a tenth of the rate after 30 epochs)."""
+    augment: Augment = Augment()
+    """How training images are changed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,8 +77,13 @@ class FixedDepth(Method):
         return {"weights.lr": self.weights.lr_at(epoch, self.epochs)}
 
     @override
+    def draw(self, problem: Problem, streams: Streams) -> dict[str, Any]:
+        return self.augment.draw(problem, self.feeds(problem), streams)
+
+    @override
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Default initial weights; belief that nothing moves."""
+        self.augment.check(problem.supernet.shape.input)
         problem.supernet.reset_parameters([s["init"] for s in streams])
         depths = len(problem.space.decisions[0])
         point = torch.full((problem.repeats, 1, depths), -torch.inf, device=problem.device)
@@ -92,7 +100,7 @@ class FixedDepth(Method):
     @override
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
         """One step of gradient ascent on the mean log-likelihood."""
-        [batch] = feed.batches["train"]
+        batch = self.augment.batch(problem, feed.batches["train"][0])
         problem.supernet.train()
         fit = problem.log_likelihood(problem.supernet(batch.x, self._view(problem)), batch)
         self.weights.step(state, gradients(-fit, list(state.weights.values())), feed.schedule["weights.lr"])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -30,6 +30,7 @@ from polyarch.settings import NonNegative, Share
 from polyarch.spaces.base import Space
 from polyarch.spaces.views import All
 from polyarch.streams import Streams
+from polyarch.training.augment import Augment
 from polyarch.training.optimisers import Sgd, momentum_buffers, sgd
 
 WEIGHTING = "weighting"
@@ -77,6 +78,8 @@ class VariationalDepth(Method):
     """How weights are trained (appendix B; for images, to a tenth of the rate after 30 epochs)."""
     arch: BeliefSteps = BeliefSteps()
     """How belief is trained."""
+    augment: Augment = Augment()
+    """How training images are changed, for steps alone: belief goes by images as they are, unless `update=sgd`."""
 
     @override
     def check(self, space: Space) -> None:
@@ -104,8 +107,13 @@ class VariationalDepth(Method):
         return {f"{name}.lr": self.weights.schedule.at(lr, epoch, self.epochs) for name, lr in rates.items()}
 
     @override
+    def draw(self, problem: Problem, streams: Streams) -> dict[str, Any]:
+        return self.augment.draw(problem, self.feeds(problem), streams)
+
+    @override
     def init(self, problem: Problem, streams: Sequence[Streams], previous: State | None) -> State:
         """Default initial weights; belief uniform, as zero logits (released code)."""
+        self.augment.check(problem.supernet.shape.input)
         problem.supernet.reset_parameters([s["init"] for s in streams])
         options = len(problem.space.decisions[0])
         logits = torch.zeros(problem.repeats, options, device=problem.device, requires_grad=True)
@@ -123,7 +131,7 @@ class VariationalDepth(Method):
     @override
     def step(self, problem: Problem, state: State, feed: Feed) -> Info:
         """One step of gradient ascent on Eq. 2 (divided by N, which leaves its optimum in place)."""
-        [batch] = feed.batches["train"]
+        batch = self.augment.batch(problem, feed.batches["train"][0])
         problem.supernet.train()
         fit = distributed.mean(depth_log_likelihood(problem, batch.x, batch.y))  # [repeats, depths]
         bound = elbo(fit * problem.train_size, self._weighting(problem, state), problem.prior)

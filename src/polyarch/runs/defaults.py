@@ -30,17 +30,17 @@ from polyarch.training.lack_of_memory import saying_what_to_lower
 Settings = Mapping[str, Mapping[str, Any]]
 """By group (`data`, `space`, `method`) and dotted name."""
 
-BUDGET = 1e11
+BUDGET = 1.2e11
 """Multiply-accumulates of all forward passes of training: about half a minute of two cores."""
-STEPS = 3000
-"""So many steps of weights are enough for most tables."""
+STEPS, STEPS_OF_IMAGES = 3000, 1500
+"""So many steps of weights are enough for most tables; of images each takes several times as long."""
 FEWEST, MOST = 12, 150
 """Epochs, whatever the budget and the steps say."""
 LEAST_BATCH, MOST_BATCH = 16, 256
 BATCHES = 30
 """Of an epoch, roughly."""
-LARGEST_SIDE = 64
-"""Pixels a side that images of a folder are scaled to at most."""
+LARGEST_SIDE, SCALED_SIDE = 64, 32
+"""Pixels a side up to which images of a folder are kept where they are of one size, and to which others are scaled."""
 
 
 @final
@@ -80,14 +80,22 @@ def prepared(
     raw = source.read()
     shares = split_sizes(raw.y.size, own_test=raw.x_test is not None) if isinstance(source, Unsplit) else {}
     splits = _left(shares, told.get("data"), source)
-    task = replace(source, **splits).split(raw)
-    if "space" in told or "method" in told:
-        space.check(task.shape)
-        method.check(space)
+    task, space, method, chosen = suited(replace(source, **splits).split(raw), space, method, told)
+    return task, space, method, replace(chosen, settings={"data": {**image, **splits}, **chosen.settings})
+
+
+def suited(
+    task: Task, space: Space, method: Method, told: Mapping[str, Collection[str]]
+) -> tuple[Task, Space, Method, Chosen]:
+    """The same of data that is read and split."""
+    if not told:
+        return task, space, method, Chosen()
+    space.check(task.shape)
+    method.check(space)
     with saying_what_to_lower(method, space, 1):
         found = chosen_for(task, space, method, told)
     space, method = updated(space, found["space"]), updated(method, found["method"])
-    return task, space, method, Chosen(examples_of(task), {"data": {**image, **splits}, **found})
+    return task, space, method, Chosen(examples_of(task), found)
 
 
 def chosen_for(
@@ -105,8 +113,8 @@ def chosen_for(
     Returns:
         Settings of `space` and of `method`.
     """
-    count = len(task.train)
-    sizes = _sizes(count, images=len(task.input_shape) == 3) if isinstance(space, ResidualDepth) else {}
+    count, images = len(task.train), len(task.input_shape) == 3
+    sizes = _sizes(count, images) if isinstance(space, ResidualDepth) else {}
     sizes = _left(sizes, told.get("space"), space)
     space = updated(space, sizes)
     if not isinstance(space, ResidualDepth | ModuleSpace) or "method" not in told:
@@ -115,10 +123,13 @@ def chosen_for(
     size = method.batch_size if "batch_size" in set_by_hand else batch_size(count)
     deepest = space.architecture([len(decision) - 1 for decision in space.decisions])
     macs = space.cost(deepest, task.shape).macs
-    passes = method.epochs if "epochs" in set_by_hand else epochs(count, size, macs, budget)
+    steps = STEPS_OF_IMAGES if images else STEPS
+    passes = method.epochs if "epochs" in set_by_hand else epochs(count, size, macs, budget, steps)
     training: dict[str, Any] = {"batch_size": size, "epochs": passes}
     if isinstance(method, VariationalDepth | FixedDepth):
         training |= _depth_training(count, passes)
+    if images:
+        training |= augmentation(task.input_shape)
     return {"space": sizes, "method": _left(training, told.get("method"), method)}
 
 
@@ -144,17 +155,17 @@ def batch_size(count: int) -> int:
     return int(_clipped(_power_of_two(count / BATCHES), LEAST_BATCH, MOST_BATCH))
 
 
-def epochs(count: int, batch: int, macs: int, budget: float = BUDGET) -> int:
-    """Passes over so many training examples: `STEPS` steps, or as many as the budget pays for.
+def epochs(count: int, batch: int, macs: int, budget: float = BUDGET, steps: int = STEPS) -> int:
+    """Passes over so many training examples: so many steps, or as many as the budget pays for.
 
     Args:
         count: of training examples.
         batch: how many make a step.
         macs: multiply-accumulates of the largest network for one example.
         budget: of multiply-accumulates in all.
+        steps: of weights in all.
     """
-    steps = max(1, count // batch)
-    return int(_clipped(min(STEPS / steps, budget / (count * max(1, macs))), FEWEST, MOST))
+    return int(_clipped(min(steps / max(1, count // batch), budget / (count * max(1, macs))), FEWEST, MOST))
 
 
 def image_side(sizes: Sequence[tuple[int, int]]) -> int:
@@ -162,7 +173,15 @@ def image_side(sizes: Sequence[tuple[int, int]]) -> int:
     if len(set(sizes)) == 1 and max(sizes[0]) <= LARGEST_SIDE:
         return 0
     shorter = sorted(min(size) for size in sizes)
-    return max(8, min(LARGEST_SIDE, shorter[len(shorter) // 2]) // 8 * 8)
+    return max(8, min(SCALED_SIDE, shorter[len(shorter) // 2]) // 8 * 8)
+
+
+def augmentation(shape: Sequence[int]) -> dict[str, Any]:
+    """How training images (channels, height, width) are changed: shifted by an eighth of a side, in colour mirrored.
+
+    Grey images are often of letters and digits, which mirrored are others.
+    """
+    return {"augment.crop": min(shape[1:]) // 8, "augment.flip": shape[0] == 3}
 
 
 def examples_of(task: Task) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -10,20 +11,40 @@ from torch.utils.data import Dataset
 
 from polyarch import catalogue
 from polyarch.core import Method
-from polyarch.data.loading import load
+from polyarch.data.loading import load, source_of
 from polyarch.data.task import Task
 from polyarch.errors import PolyarchError
+from polyarch.runs.defaults import prepared, suited
 from polyarch.runs.run import Run, open_run
 from polyarch.spaces.base import Space
+
+logger = logging.getLogger("polyarch")
 
 Data = Task | str | os.PathLike[str] | Sequence[Any] | Dataset[Any]
 """A task, or what `polyarch.data.load` makes one of: a name, a path, arrays (x, y), a torch Dataset."""
 
 
 def resolve(space: Space | str, data: Data, method: Method | str) -> tuple[Space, Task, Method]:
-    """What to search, on what and how, each given as itself or by name."""
-    task = as_task(data)
-    return as_space(space), task, as_method(method)
+    """What to search, on what and how, each given as itself or by name.
+
+    What a name leaves open goes by the data, unless it is that of a published search.
+    """
+    left = _left_open(space, method)
+    space, method = as_space(space), as_method(method)
+    if isinstance(data, Task):
+        task, space, method, chosen = suited(data, space, method, left)
+    else:
+        task, space, method, chosen = prepared(source_of(data), space, method, {**left, "data": ()} if left else {})
+    if chosen:
+        logger.info("%s", chosen)
+    return space, task, method
+
+
+def _left_open(space: Space | str, method: Method | str) -> dict[str, tuple[str, ...]]:
+    """By `space` and `method`, whichever is a name, that nothing of it was told."""
+    named = {kind: given for kind, given in (("space", space), ("method", method)) if isinstance(given, str)}
+    published = "method" in named and catalogue.find("method", named["method"])[1]
+    return {} if published else dict.fromkeys(named, ())
 
 
 def as_space(space: Space | str) -> Space:
