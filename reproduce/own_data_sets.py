@@ -165,12 +165,12 @@ def gaps(folder: Path) -> Path:
 
 
 def images(folder: Path) -> Path:
-    """600 pictures of 40 to 120 pixels a side: circles, squares and triangles, anywhere, of any colour, with noise."""
+    """600 pictures of 40 to 120 pixels a side: light circles, squares and triangles, anywhere on dark, with noise."""
     random, root = np.random.default_rng(0), folder / "shapes"
     for k in range(600):
         kind = ("circle", "square", "triangle")[k % 3]
         width, height = (int(side) for side in random.integers(40, 121, 2))
-        back, front = (tuple(int(c) for c in colour) for colour in random.integers(0, 256, (2, 3)))
+        back, front = (tuple(int(c) for c in random.integers(low, low + 110, 3)) for low in (0, 140))
         image = Image.new("RGB", (width, height), back)
         size = int(random.uniform(0.35, 0.7) * min(width, height))
         left, top = int(random.integers(0, width - size)), int(random.integers(0, height - size))

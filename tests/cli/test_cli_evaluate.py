@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
-from commandline import SMALL, SPIRALS, check_one_line, cli, refused
+from commandline import AS_LISTED, SMALL, SPIRALS, check_one_line, cli, refused
 from PIL import Image
 from sklearn.metrics import roc_auc_score, roc_curve
 from torch.nn.modules.module import register_module_forward_hook
@@ -47,7 +47,7 @@ def cells(tmp_path_factory):
     x, y = stripes(160)
     np.savez(folder / "stripes.npz", x=x, y=y)
     space = ("--space", "nasbench201", "--set", "channels=2", "--set", "cells=1", "--device", "cpu")
-    method = ("--method", "parsec", "--set", "epochs=2", "--set", "batch_size=32", "--no-train")
+    method = ("--method", "parsec", "--set", "epochs=2", "--set", "batch_size=32", "--no-train", *AS_LISTED)
     assert cli("search", *space, *method, "--data", folder / "stripes.npz", "--out", folder / "run").code == 0
     return folder / "run"
 

@@ -30,9 +30,9 @@ from polyarch.training.lack_of_memory import saying_what_to_lower
 Settings = Mapping[str, Mapping[str, Any]]
 """By group (`data`, `space`, `method`) and dotted name."""
 
-BUDGET = 1.2e11
+BUDGET = 1e11
 """Multiply-accumulates of all forward passes of training: about half a minute of two cores."""
-STEPS, STEPS_OF_IMAGES = 3000, 1500
+STEPS, STEPS_OF_IMAGES = 3000, 1000
 """So many steps of weights are enough for most tables; of images each takes several times as long."""
 FEWEST, MOST = 12, 150
 """Epochs, whatever the budget and the steps say."""
@@ -196,7 +196,7 @@ def _sizes(count: int, images: bool) -> dict[str, Any]:
     """Depth and width of residual networks: both grow with the logarithm or the root of what there is to learn from."""
     depth = int(_clipped(round(math.log2(count)) - 3, 3, 8))
     if images:
-        return {"max_depth": min(depth, 6), "width": 32}
+        return {"max_depth": min(depth, 5), "width": 32}
     return {"max_depth": depth, "width": int(_clipped(_power_of_two(2 * math.sqrt(count)), 16, 128))}
 
 
