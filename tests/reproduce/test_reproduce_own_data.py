@@ -13,14 +13,6 @@ def own_data():
     return own_data
 
 
-def test_the_page_shows_the_rows_that_are_kept(own_data):
-    found = own_data.read(own_data.OUT)
-    page = own_data.PAGE.read_text(encoding="utf-8")
-    assert set(own_data.MAIN) <= set(found)
-    assert own_data.with_table(page, found) == page
-    assert own_data.shown(found) in page
-
-
 def test_seeds_are_taken_together_as_all_their_examples(own_data):
     random = np.random.default_rng(0)
     seeds = [random.normal(mean, 1.0, size) for mean, size in ((0.0, 20), (0.5, 31), (-0.2, 12))]

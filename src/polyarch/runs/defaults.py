@@ -78,7 +78,11 @@ def prepared(
     """
     source, image = _scaled(source, told.get("data"))
     raw = source.read()
-    shares = split_sizes(raw.y.size, own_test=raw.x_test is not None) if isinstance(source, Unsplit) else {}
+    shares = (
+        split_sizes(len(raw.y) if raw.y.ndim else 0, own_test=raw.x_test is not None)
+        if isinstance(source, Unsplit)
+        else {}
+    )
     splits = _left(shares, told.get("data"), source)
     task, space, method, chosen = suited(replace(source, **splits).split(raw), space, method, told)
     return task, space, method, replace(chosen, settings={"data": {**image, **splits}, **chosen.settings})
