@@ -51,6 +51,7 @@ class Activations(Space):
 
     def check(self, shape: TaskShape) -> None:
         """CHANGE: raise here, before anything is built, what would otherwise fail in the middle of a search."""
+        super().check(shape)
         if len(shape.input) != 1:
             raise PolyarchError(f"activations takes vectors, not inputs of shape {shape.input}; flatten them")
 

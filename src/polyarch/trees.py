@@ -10,13 +10,20 @@ from torch import Tensor
 Tree = Tensor | Mapping[str, "Tree"] | tuple["Tree", ...]
 
 
-def tree_map(function: Callable[..., Tensor], tree: Any, *others: Any) -> Any:
+def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """A tree of the same shape, made of what `function` gives for the tensors of one or several trees."""
     if isinstance(tree, Mapping):
         return {name: tree_map(function, value, *(other[name] for other in others)) for name, value in tree.items()}
     if isinstance(tree, tuple):
         return tuple(tree_map(function, *values) for values in zip(tree, *others, strict=True))
     return function(tree, *others)
+
+
+def called(network: Callable[..., Any], x: Any) -> Any:
+    """A network on its inputs: one, several in order, or several by name."""
+    if isinstance(x, tuple):
+        return network(*x)
+    return network(**x) if isinstance(x, Mapping) else network(x)
 
 
 def leaves(tree: Any) -> Iterator[Tensor]:

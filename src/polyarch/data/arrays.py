@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -43,10 +44,10 @@ class OfArrays(Protocol):
 
 def from_arrays(
     settings: OfArrays,
-    x: Array | Frame,
+    x: Array | Frame | Mapping[str, Array],
     y: Array,
     where: str,
-    x_test: Array | Frame | None = None,
+    x_test: Array | Frame | Mapping[str, Array] | None = None,
     y_test: Array | None = None,
 ) -> RawData:
     """What was read, under the settings of arrays; vectors with gaps are a table whose columns are named 0, 1, ..."""

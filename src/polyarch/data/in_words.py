@@ -16,8 +16,8 @@ def task_in_words(task: Task) -> str:
     x, y = task.train.x, task.train.y
     kind = TYPES.get(x.dtype, "numbers")
     # Of inputs their kind alone, not their range: of many images that takes a second.
-    inputs = Inputs(tuple(x.shape[1:]), kind, (0,), (0,), columns=task.columns).words
-    unit = "" if task.columns or kind == "tokens" else f" {kind}"
+    inputs = Inputs(tuple(x.shape[1:]), kind, (0,), (0,), columns=task.columns, parts=task.parts).words
+    unit = "" if task.columns or task.parts or kind == "tokens" else f" {kind}"
     if task.classes:
         more = f" and {len(task.classes) - NAMED} more" if len(task.classes) > NAMED else ""
         targets = ", ".join(task.classes[:NAMED]) + more

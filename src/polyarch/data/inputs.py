@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -90,7 +90,9 @@ def read_labelled(source: FileSource, like: Inputs, likelihood: Likelihood, clas
             x = np.stack([frame.numbers(name) for name in in_order(names)], 1)
     else:
         raw = source.read()
-        x, y = (raw.x, raw.y) if raw.x_test is None or raw.y_test is None else (raw.x_test, raw.y_test)
+        given, y = (raw.x, raw.y) if raw.x_test is None or raw.y_test is None else (raw.x_test, raw.y_test)
+        assert not isinstance(given, Mapping)  # a file has one input
+        x = given
         y = np.array(raw.classes)[y] if raw.classes else y
     x = like.fitted(x, where if isinstance(x, Frame) else f"{where}: x")
     x = x if like.columns else checked_inputs(x, f"{where}: x")

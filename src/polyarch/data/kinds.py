@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -13,13 +13,13 @@ from torch import Tensor
 
 from polyarch.data.checks import NUMERIC, Array, are_tokens
 from polyarch.data.frames import Frame, frame_of_array
+from polyarch.data.several import InputType, Parts, in_rows, parts_from
 from polyarch.data.vocabulary import Columns, columns_from, named
 from polyarch.errors import PolyarchError
 from polyarch.settings import plain
 
 logger = logging.getLogger("polyarch")
 
-InputType = Literal["numbers", "bytes", "tokens"]
 TYPES: dict[torch.dtype, InputType] = {torch.uint8: "bytes", torch.int64: "tokens"}
 """What inputs are by how they are kept; all others are numbers."""
 APART = 10
@@ -39,6 +39,9 @@ class Inputs:
     high: tuple[float, ...] = ()
     columns: Columns | None = None
     """Of a table, what is known of its columns; None where inputs are told apart by their places alone."""
+    parts: Parts | None = None
+    """Where every example has several inputs, which; `shape` is then that of the row in which they stand side by side,
+    and `low` and `high` are of each."""
 
     def settings(self) -> dict[str, Any]:
         """What `inputs_from` needs to make this again."""
@@ -60,6 +63,8 @@ class Inputs:
         """In words, for people."""
         if self.columns:
             return self.columns.words()
+        if self.parts:
+            return self.parts.words
         size = " × ".join(map(str, self.shape))
         return f"{size} tokens" if self.type == "tokens" else size
 
@@ -70,6 +75,11 @@ class Inputs:
             x: as it was read, [n, ...].
             what: what to call it in an error.
         """
+        if self.parts:
+            raise PolyarchError(
+                f"{what} is one input, and this run takes {len(self.parts.names)} ({self.parts.words}); ask it in "
+                f"Python: run.predict({self.parts})"
+            )
         if self.columns:
             return self.columns.coded(self._table(x, self.columns, what), what)
         if isinstance(x, Frame):
@@ -114,6 +124,14 @@ class Inputs:
             x: [n, ...], raw inputs.
             highest_byte: what white is, where pixels are bytes.
         """
+        if self.parts:
+            for one, name, values in zip(self.each(), self.parts.names, self.parts.unpacked(x), strict=True):
+                if one.type != "numbers" and (values != values.round()).any():
+                    raise PolyarchError(
+                        f"{text}[{name}] has fractions, and this run takes {one.type} there; give those"
+                    )
+                one.check(f"{text}[{name}]", as_type(values, one.type), highest_byte)
+            return
         pixels = self.type == "bytes" and len(self.shape) == 3
         low, high = (0.0, highest_byte) if pixels else (min(self.low), max(self.high))
         if self.columns:
@@ -138,6 +156,20 @@ class Inputs:
                 "save them as a .npz"
             )
 
+    def rows(self, given: Any, what: str, highest_byte: float) -> Tensor:
+        """Several inputs of other examples side by side, as this run's own stand; raises as `check` does."""
+        assert self.parts is not None
+        arrays = self.parts.checked(given, what)
+        for own, name, one in zip(self.each(), self.parts.names, arrays, strict=True):
+            own.check(f"{what}[{name}]", torch.from_numpy(one), highest_byte)
+        return torch.from_numpy(in_rows(arrays))
+
+    def each(self) -> list[Inputs]:
+        """Where there are several inputs, what each is."""
+        assert self.parts is not None
+        told = zip(self.parts.shapes, self.parts.types, self.low, self.high, strict=True)
+        return [Inputs(shape, kind, (low,), (high,)) for shape, kind, low, high in told]
+
     def _say_far(self, columns: Columns, text: str, x: Tensor) -> None:
         """Says in which columns most numbers are far from the run's own, by more than the width of its range."""
         low, high = torch.tensor(self.low, dtype=x.dtype), torch.tensor(self.high, dtype=x.dtype)
@@ -157,19 +189,29 @@ def inputs_from(settings: Mapping[str, Any]) -> Inputs:
         low=tuple(settings["low"]),
         high=tuple(settings["high"]),
         columns=columns_from(columns) if columns else None,
+        parts=parts_from(settings["parts"]) if settings.get("parts") else None,
     )
 
 
-def inputs_of(parts: Sequence[Tensor], columns: Columns | None) -> Inputs:
-    """What inputs are, given in several parts [n, ...]."""
-    rows = [x if columns else x.reshape(-1, 1) for x in parts]
+def inputs_of(splits: Sequence[Tensor], columns: Columns | None, parts: Parts | None = None) -> Inputs:
+    """What inputs are, given in several splits [n, ...]."""
+    if parts is not None:
+        each = [inputs_of(own, None) for own in zip(*map(parts.unpacked, splits), strict=True)]
+        each_end = (tuple(own.low[0] for own in each), tuple(own.high[0] for own in each))
+        return Inputs(tuple(splits[0].shape[1:]), "numbers", *each_end, None, parts)
+    rows = [x if columns else x.reshape(-1, 1) for x in splits]
     # Of a column without any number both are 0: nothing is far from it that is not far from that.
     low = torch.stack([values.nan_to_num(nan=torch.inf).amin(0) for values in rows]).amin(0)
     high = torch.stack([values.nan_to_num(nan=-torch.inf).amax(0) for values in rows]).amax(0)
     known = low <= high
     ends = (torch.where(known, end, 0).tolist() for end in (low, high))
     low_end, high_end = (tuple(end) for end in ends)
-    return Inputs(tuple(parts[0].shape[1:]), TYPES.get(parts[0].dtype, "numbers"), low_end, high_end, columns)
+    return Inputs(tuple(splits[0].shape[1:]), TYPES.get(splits[0].dtype, "numbers"), low_end, high_end, columns)
+
+
+def as_type(x: Tensor, kind: InputType) -> Tensor:
+    """Inputs of a type that were kept as floats."""
+    return x.to({"bytes": torch.uint8, "tokens": torch.int64}.get(kind, x.dtype))
 
 
 def check_columns(path: str, header: Sequence[str], wanted: Sequence[str]) -> None:

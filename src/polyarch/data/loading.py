@@ -68,7 +68,8 @@ def load(source: str | os.PathLike[str] | Sequence[Any] | Dataset[Any], **settin
     Args:
         source: a name or path (see `SOURCES`), arrays (x, y) or (x, y, x_test, y_test), or a map-style torch
             Dataset of (x, y) items. x is [n, features], [n, height, width] or [n, channels, height, width], or a data
-            frame; y are classes, as words or whole numbers, or numbers to predict, or what a `likelihood` takes.
+            frame, or, where networks take several inputs, a tuple or a mapping of arrays; y are classes, as words or
+            whole numbers, or numbers to predict, or what a `likelihood` takes.
         **settings: the source's settings (see `settings_of`), such as `select=0.1`; for a Dataset, `test` may
             also be a Dataset.
 

@@ -16,6 +16,7 @@ from polyarch.data.checks import Array, reason
 from polyarch.data.frames import Frame, frame_of, is_frame
 from polyarch.data.likelihood import ClassWeights
 from polyarch.data.own_likelihoods import BY_KIND
+from polyarch.data.several import as_read, is_several, stacked
 from polyarch.data.source import Unsplit
 from polyarch.data.splitting import RawData
 from polyarch.data.targets import KindSetting, NoiseSetting
@@ -49,7 +50,7 @@ class Memory(Unsplit):
 
 @dataclass(frozen=True, eq=False)
 class Arrays(Memory):
-    """Arrays x and y, numpy or torch, with a test set or without."""
+    """Arrays x and y, numpy or torch, with a test set or without; where networks take several inputs, x is several."""
 
     x: Any = field(repr=False)
     y: Any = field(repr=False)
@@ -85,12 +86,12 @@ class TorchDataset(Memory):
         return from_arrays(self, x, y, where, x_test, y_test)
 
 
-def _items(dataset: Dataset[Any]) -> tuple[Array, Array]:
+def _items(dataset: Dataset[Any]) -> tuple[Array | dict[str, Array], Array]:
     """Inputs [n, ...] and targets [n] of a map-style Dataset."""
     name = type(dataset).__name__
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise PolyarchError(f"{name} has no length and no items by index; give a map-style Dataset")
-    xs: list[Array] = []
+    xs: list[Any] = []
     ys: list[Array] = []
     for index in range(len(dataset)):
         try:
@@ -101,9 +102,12 @@ def _items(dataset: Dataset[Any]) -> tuple[Array, Array]:
             ) from error
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise PolyarchError(f"{name}: item {index} is {type(item).__name__}; give a pair (x, y)")
-        xs.append(_array(item[0], f"x of item {index}"))
+        several = is_several(item[0])
+        xs.append(item[0] if several else _array(item[0], f"x of item {index}"))
         ys.append(_array(item[1], f"y of item {index}"))
-        for what, values in (("x", xs), ("y", ys)):
+        if several != is_several(xs[0]):
+            raise PolyarchError(f"{name}: only one of the items 0 and {index} has several inputs; make them alike")
+        for what, values in (("x", xs), ("y", ys)) if not several else (("y", ys),):
             if values[-1].shape != values[0].shape:
                 raise PolyarchError(
                     f"{name}: {what} of item {index} has the shape {list(values[-1].shape)} but that of item"
@@ -111,11 +115,13 @@ def _items(dataset: Dataset[Any]) -> tuple[Array, Array]:
                 )
     if not xs:
         raise PolyarchError(f"{name} is empty; give a Dataset with examples")
-    return np.stack(xs), np.stack(ys)
+    return stacked(xs, name) if is_several(xs[0]) else np.stack(xs), np.stack(ys)
 
 
-def _inputs(x: Any, what: str) -> Array | Frame:
+def _inputs(x: Any, what: str) -> Array | Frame | dict[str, Array]:
     """A copy of arrays, or the columns of a data frame."""
+    if is_several(x):
+        return as_read(x, what)
     return frame_of(x, what) if is_frame(x) else _array(x, what).copy()
 
 

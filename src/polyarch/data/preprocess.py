@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from polyarch.data.checks import Array
+from polyarch.data.several import Parts
 from polyarch.data.vocabulary import GAP, OTHER, Columns
+from polyarch.trees import called
 
 
 @final
@@ -108,11 +111,58 @@ class Encode(nn.Module):
         return torch.cat(features, 1).to(self.seen.dtype)
 
 
-Preprocess = Standardise | Encode
+@final
+class Unpack(nn.Module):
+    """Maps rows in which several inputs stand side by side to what networks see of these, each standardised by itself.
+
+    It also takes the inputs themselves, in order or by name.
+    """
+
+    def __init__(self, parts: Parts, each: Sequence[Standardise]) -> None:
+        """Takes over how each is standardised."""
+        super().__init__()
+        self.parts, self.each = parts, nn.ModuleList(each)
+
+    @override
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """[n, numbers], or several [n, ...] -> a tuple of several [n, ...], or a mapping of them."""
+        return self.parts.tree([own(x) for own, x in zip(self.each, self._raw(inputs, named), strict=True)])
+
+    def _raw(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> Sequence[Tensor]:
+        if len(inputs) == 1 and isinstance(inputs[0], Tensor) and len(self.each) > 1:
+            return self.parts.unpacked(inputs[0])
+        given = inputs[0] if len(inputs) == 1 and not isinstance(inputs[0], Tensor) else named or inputs
+        return [given[name] for name in self.parts.names] if isinstance(given, Mapping) else given
 
 
-def preprocess_from(columns: Columns | None, state: dict[str, Tensor]) -> Preprocess:
-    """The module that had this state."""
+@final
+class OnSeveral(nn.Sequential):
+    """One after the other, like `nn.Sequential`, where the first gives several inputs that the second takes."""
+
+    @override
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Several inputs [n, ...], in order or by name."""
+        first, second, *others = self
+        x = called(second, first(*inputs, **named))
+        for module in others:
+            x = module(x)
+        return x
+
+
+Preprocess = Standardise | Encode | Unpack
+
+
+def preprocess_from(columns: Columns | None, state: dict[str, Tensor], parts: Parts | None = None) -> Preprocess:
+    """The module that had this state.
+
+    Args:
+        columns: of a table, what is known of its columns.
+        state: what `state_dict` gave.
+        parts: where examples have several inputs, which.
+    """
+    if parts is not None:
+        each = [(state[f"each.{k}.mean"], state[f"each.{k}.std"]) for k in range(len(parts.names))]
+        return Unpack(parts, [Standardise(*own) for own in each])
     if columns is None:
         return Standardise(state["mean"], state["std"])
     made = Encode(columns)

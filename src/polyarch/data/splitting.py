@@ -20,11 +20,12 @@ from polyarch.data.checks import (
     checked_numbers,
 )
 from polyarch.data.frames import Frame
-from polyarch.data.kinds import check_columns
+from polyarch.data.kinds import as_type, check_columns
 from polyarch.data.labels import HIDDEN, keep_labels, turns
 from polyarch.data.likelihood import Classification, ClassWeights, Gaussian, Likelihood, Noise
 from polyarch.data.own_likelihoods import BY_KIND, likelihood_named
-from polyarch.data.preprocess import AS_READ, Encode, Preprocess, Standardise, Units
+from polyarch.data.preprocess import AS_READ, Encode, Preprocess, Standardise, Units, Unpack
+from polyarch.data.several import Parts, in_rows, parts_of
 from polyarch.data.targets import (
     Kind,
     KindSetting,
@@ -52,11 +53,12 @@ CHUNK = 2**22  # elements turned to float64 at a time, so that statistics of a l
 class RawData:
     """What a source read: inputs [n, ...] and targets [n], with a test set where the data has one."""
 
-    x: Array | Frame
+    x: Array | Frame | Mapping[str, Array]
+    """By their names, where every example has several."""
     y: Array
     where: str
     """What to call the data in an error: a file name or a source's name."""
-    x_test: Array | Frame | None = None
+    x_test: Array | Frame | Mapping[str, Array] | None = None
     y_test: Array | None = None
     kind: KindSetting = "classification"
     noise: NoiseSetting = "fixed"
@@ -97,7 +99,7 @@ def make_task(
         again: how to split it anew (`Task.again`).
     """
     where = raw.where
-    given, given_test = _checked(raw)
+    given, given_test, parts_of_x = _checked(raw)
     own = None if raw.likelihood == BY_KIND else _own_likelihood(raw)
     kind = "own" if own else kind_of(raw.y, raw.kind, f"{where}: y")
     y, y_test, classes = _targets(raw, kind, own)
@@ -105,7 +107,7 @@ def make_task(
     held = {role: held_count(role, sizes.get(role, 0), len(y)) for role in HELD_OUT}
     parts = split_indices(len(y), held, strata=y if kind == "classification" else None, seed=split_seed, where=where)
     training = parts["train"]  # whether or not they keep their label
-    x, x_test, preprocess, columns = _coded(raw, given, given_test, training)
+    x, x_test, preprocess, columns = _coded(raw, given, given_test, parts_of_x, training)
     if x_test is not None and y_test is not None:
         check_pair(x_test, y_test, (f"{where}: x_test", f"{where}: y_test"))
     likelihood = own.learn(y[training]) if own else _likelihood(raw, kind, y, y_test, training, classes, held["select"])
@@ -176,17 +178,24 @@ def _targets(
     return indices[0], indices[1] if len(indices) > 1 else None, classes
 
 
-def _checked(raw: RawData) -> tuple[Array | Frame, Array | Frame | None]:
-    """Inputs and those of a test set, alike and as networks can take them; of a table its columns alone are checked."""
+def _checked(raw: RawData) -> tuple[Array | Frame, Array | Frame | None, Parts | None]:
+    """Inputs and those of a test set, alike and as networks can take them; of a table its columns alone are checked.
+
+    Several of one example come as rows, with what stands where in them.
+    """
+    if isinstance(raw.x, Mapping):
+        return _in_rows(raw, raw.x)
+    if isinstance(raw.x_test, Mapping):
+        raise PolyarchError(f"{raw.where}: x_test is several inputs and x is one; give both alike")
     if isinstance(raw.x, Frame):
         if isinstance(raw.x_test, Frame):
             check_columns(f"{raw.where}: x_test", list(raw.x_test.columns), list(raw.x.columns))
         elif raw.x_test is not None:
             raise PolyarchError(f"{raw.where}: x is a table and x_test is none; give both alike")
-        return raw.x, raw.x_test
+        return raw.x, raw.x_test, None
     x = checked_inputs(raw.x, f"{raw.where}: x")
     if raw.x_test is None:
-        return x, None
+        return x, None, None
     if isinstance(raw.x_test, Frame):
         raise PolyarchError(f"{raw.where}: x_test is a table and x is none; give both alike")
     x_test = checked_inputs(raw.x_test, f"{raw.where}: x_test")
@@ -195,11 +204,32 @@ def _checked(raw: RawData) -> tuple[Array | Frame, Array | Frame | None]:
             raise PolyarchError(
                 f"{raw.where}: examples of x have the {what} {ours} but those of x_test {theirs}; make them equal"
             )
-    return x, x_test
+    return x, x_test, None
+
+
+def _in_rows(raw: RawData, x: Mapping[str, Array]) -> tuple[Array, Array | None, Parts]:
+    """Several inputs, and those of a test set, side by side."""
+    given = {"x": x}
+    if raw.x_test is not None:
+        if not isinstance(raw.x_test, Mapping) or raw.x_test.keys() != x.keys():
+            raise PolyarchError(f"{raw.where}: x_test does not have the inputs of x; give both alike")
+        given["x_test"] = raw.x_test
+    checked = {
+        what: {name: checked_inputs(one, f"{raw.where}: {what}[{name}]") for name, one in own.items()}
+        for what, own in given.items()
+    }
+    kinds = [[(one.shape[1:], one.dtype) for one in own.values()] for own in checked.values()]
+    if kinds[0] != kinds[-1]:
+        raise PolyarchError(
+            f"{raw.where}: the inputs of x_test have other shapes or types than those of x; make them equal"
+        )
+    everything = {name: np.concatenate([own[name] for own in checked.values()]) for name in x}
+    rows = [in_rows(list(own.values())) for own in checked.values()]
+    return rows[0], rows[1] if len(rows) > 1 else None, parts_of(everything)
 
 
 def _coded(
-    raw: RawData, x: Array | Frame, x_test: Array | Frame | None, training: Indices
+    raw: RawData, x: Array | Frame, x_test: Array | Frame | None, parts: Parts | None, training: Indices
 ) -> tuple[Array, Array | None, Preprocess, Columns | None]:
     """Inputs and those of a test set as numbers, and what training examples say of how networks should see them."""
     if isinstance(x, Frame):
@@ -209,10 +239,18 @@ def _coded(
         test = columns.coded(x_test, f"{raw.where}: x_test") if isinstance(x_test, Frame) else None
         return rows, test, Encode(columns).learn(rows[training], raw.standardise), columns
     assert not isinstance(x_test, Frame)
-    mean, std = statistics(x[training])
+    if parts is not None:
+        each = zip(parts.unpacked(torch.from_numpy(x[training])), parts.types, strict=True)
+        return x, x_test, Unpack(parts, [_standardise(raw, as_type(own, kind).numpy()) for own, kind in each]), None
+    return x, x_test, _standardise(raw, x[training]), None
+
+
+def _standardise(raw: RawData, x: Array) -> Standardise:
+    """What training examples say of how networks should see inputs [n, ...]."""
+    mean, std = statistics(x)
     if not raw.standardise:
         mean, std = np.zeros_like(mean), np.ones_like(std)
-    return x, x_test, Standardise(torch.from_numpy(mean), torch.from_numpy(std)), None
+    return Standardise(torch.from_numpy(mean), torch.from_numpy(std))
 
 
 def _likelihood(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,11 @@ from torch import Tensor
 from polyarch.data.in_words import task_in_words
 from polyarch.data.kinds import Inputs, inputs_of
 from polyarch.data.likelihood import Likelihood
-from polyarch.data.preprocess import AS_READ, Preprocess, Units
+from polyarch.data.preprocess import AS_READ, Preprocess, Units, Unpack
+from polyarch.data.several import Parts
 from polyarch.data.vocabulary import Columns
 from polyarch.errors import PolyarchError
+from polyarch.trees import tree_map
 
 NOT_FOR_LEARNING = ("calibrate", "test")
 """The splits that no method is given."""
@@ -27,10 +30,10 @@ class Split:
     """Examples: `x` is [n, ...], `y` is [n], or [n, k] where an example has several targets.
 
     Of a task as they were read, uint8, float32, int64 or, in a table, float64; of a problem as networks see them, and
-    on the device.
+    on the device. Where networks take several inputs, `x` is a row of numbers as read, and a tuple or mapping as seen.
     """
 
-    x: Tensor
+    x: Any
     y: Tensor
 
     def __post_init__(self) -> None:
@@ -47,7 +50,11 @@ class Split:
         if len(self) <= most:
             return self
         rows = fixed_order(len(self))[:most].to(self.y.device)
-        return Split(self.x[rows], self.y[rows])
+        return self.rows(rows)
+
+    def rows(self, rows: Tensor) -> Split:
+        """Those in some places."""
+        return Split(tree_map(itemgetter(rows), self.x), self.y[rows])
 
 
 def fixed_order(count: int) -> Tensor:
@@ -142,8 +149,16 @@ class Task:
         return self.again(**settings)
 
     @property
+    def parts(self) -> Parts | None:
+        """Where every example has several inputs, which; `x` has them side by side in rows [n, numbers]."""
+        return self.preprocess.parts if isinstance(self.preprocess, Unpack) else None
+
+    @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of what networks see of one example: (features,), (channels, height, width) or (length,)."""
+        """Shape of what networks see of one example: (features,), (channels, height, width) or (length,).
+
+        Of several inputs, that of the row in which they stand side by side.
+        """
         return (self.columns.features,) if self.columns else tuple(self.train.x.shape[1:])
 
     def seen(self, split: Split, device: torch.device | None = None) -> Split:
@@ -159,12 +174,12 @@ class Task:
     @property
     def inputs(self) -> Inputs:
         """What its inputs are, to which a run holds all others."""
-        return inputs_of([split.x for split in self.splits.values()], self.columns)
+        return inputs_of([split.x for split in self.splits.values()], self.columns, self.parts)
 
     @property
     def shape(self) -> TaskShape:
         """What a network must know of the task."""
-        return TaskShape(self.input_shape, self.likelihood.outputs, self.tokens)
+        return TaskShape(self.input_shape, self.likelihood.outputs, self.tokens, self.parts)
 
     def __repr__(self) -> str:
         return task_in_words(self)
@@ -178,9 +193,21 @@ class TaskShape:
     outputs: int
     tokens: int = 0
     """How many different ones there are, where inputs are tokens, counted from 0; 0: inputs are numbers."""
+    parts: Parts | None = None
+    """Where networks take several inputs, which; `input` is then that of the row in which they stand side by side."""
 
-    def trial(self, count: int, device: torch.device | None = None) -> Tensor:
+    @property
+    def words(self) -> str:
+        """What networks are given, in words."""
+        if self.parts:
+            return f"several inputs ({self.parts.words})"
+        return f"{f'{self.tokens} tokens' if self.tokens else 'inputs'} of shape {tuple(self.input)}"
+
+    def trial(self, count: int, device: torch.device | None = None) -> Any:
         """Inputs to try a network on: zeros, or the last of the tokens, for which an embedding must have a row."""
+        if self.parts:
+            each = zip(self.parts.shapes, self.parts.tokens, strict=True)
+            return self.parts.tree([TaskShape(shape, 0, tokens).trial(count, device) for shape, tokens in each])
         if self.tokens:
             return torch.full((count, *self.input), self.tokens - 1, device=device)
         return torch.zeros(count, *self.input, device=device)

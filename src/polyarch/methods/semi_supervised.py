@@ -34,6 +34,7 @@ from polyarch.settings import AtLeast, NonNegative, Positive
 from polyarch.spaces.views import PerExample
 from polyarch.streams import Streams
 from polyarch.training.optimisers import Schedule, Sgd
+from polyarch.trees import tree_map
 
 STEPS = "consistency.steps"
 """In a state's `optimiser`: how many steps were made, [repeats]."""
@@ -125,7 +126,8 @@ class SemiSupervised(DrawnArchitectures):
         names = ("train", "unlabelled") if self.consistency else ("train",)
         given = [feed.batches[name][0] for name in names]
         batches = [replace(batch, draws=batch.draws[str(number)]) for batch in given]
-        x = torch.cat([self.augment.batch(problem, batch).x for batch in batches], 1)
+        inputs = [self.augment.batch(problem, batch).x for batch in batches]
+        x = tree_map(lambda *parts: torch.cat(parts, 1), *inputs)
         uniform = torch.cat([distributed.share(batch.draws["uniform"], 1) for batch in batches], 1)
         # Whatever the precision of the pass, squares and their sum are in single.
         return problem.supernet(x, self.view(problem, state, uniform)).float()

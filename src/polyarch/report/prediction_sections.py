@@ -157,7 +157,7 @@ def _exits(report: ReportData) -> dict[str, Any]:
 def maps(report: ReportData) -> dict[str, Any] | None:
     """Maps of what networks predict for every point of a plane."""
     task = report.task
-    if task.input_shape != (2,) or task.tokens or not (report.classifies or report.is_of_numbers):
+    if task.input_shape != (2,) or task.tokens or task.parts or not (report.classifies or report.is_of_numbers):
         return None
     x = task.training.x.double().numpy()
     low, high = x.min(0), x.max(0)

@@ -152,7 +152,7 @@ class Config:
     def shape(self) -> TaskShape:
         """The sizes that networks of this run are built for."""
         inputs = self.inputs()
-        return TaskShape(inputs.features, self.likelihood().outputs, inputs.tokens)
+        return TaskShape(inputs.features, self.likelihood().outputs, inputs.tokens, inputs.parts)
 
 
 def _made(kind: str, described: dict[str, Any]) -> Any:

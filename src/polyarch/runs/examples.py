@@ -72,6 +72,7 @@ def kept_task(folder: Path, config: Config, sample: bool) -> Task:
         preprocess=preprocess_from(
             inputs.columns,
             {name.partition("/")[2]: own for name, own in tensors.items() if name.startswith("preprocess/")},
+            inputs.parts,
         ),
         fingerprint=config.data["fingerprint"],
         classes=tuple(config.data["classes"]),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import warnings
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +18,10 @@ from torch import Tensor, nn
 from polyarch.data.checks import reason
 from polyarch.data.kinds import Inputs
 from polyarch.data.likelihood import Classification
+from polyarch.data.preprocess import OnSeveral
 from polyarch.errors import PolyarchError
 from polyarch.files import write_whole
+from polyarch.trees import tree_map
 from polyarch.version import __version__
 
 if TYPE_CHECKING:
@@ -44,22 +48,31 @@ def save(run: Run, path: Path, model: nn.Module) -> None:
     write_whole(path, content)
 
 
-def trial(inputs: Inputs) -> Tensor:
+def trial(inputs: Inputs) -> Any:
     """Two inputs as a program takes them: whole numbers where they are tokens, rows of a table in double precision.
 
     Bytes are floats, too, from 0 to 255: a program takes one type alone.
     """
+    if inputs.parts:
+        return inputs.parts.tree([trial(own) for own in inputs.each()])
     kind = torch.int64 if inputs.type == "tokens" else torch.float64 if inputs.columns else torch.float32
     return torch.zeros(2, *inputs.shape, dtype=kind)
 
 
-def _program(model: nn.Module, given: Tensor, about: str) -> bytes:
-    batch = torch.export.Dim("batch", min=1)
+def _program(model: nn.Module, given: Any, about: str) -> bytes:
+    dynamic = tree_map(lambda _: {0: torch.export.Dim("batch", min=1)}, given)
+    inputs, named = (given, {}) if isinstance(given, tuple) else ((given,), {})
+    if isinstance(given, Mapping):
+        inputs, named, model = (), dict(given), _ByName(model, list(given))
+    elif isinstance(given, tuple):
+        dynamic = (dynamic,) if isinstance(model, OnSeveral) else dynamic  # which takes any number of them
+    else:
+        dynamic = (dynamic,)
     written = io.BytesIO()
     try:
         with warnings.catch_warnings():  # of torch's own layers, about how they are written
             warnings.simplefilter("ignore")
-            program = torch.export.export(model, (given,), dynamic_shapes=({0: batch},))
+            program = torch.export.export(model, inputs, named, dynamic_shapes=dynamic)
             torch.export.save(program, written, extra_files={ABOUT: about})
     except Exception as error:  # whatever torch.export says of what a user wrote
         raise PolyarchError(
@@ -67,6 +80,22 @@ def _program(model: nn.Module, given: Tensor, about: str) -> bytes:
             "without branches on values and for any number of examples, or save its weights as .safetensors"
         ) from error
     return written.getvalue()
+
+
+class _ByName(nn.Module):
+    """A module whose inputs have names that can be read: torch.export fails on a forward of `**named`."""
+
+    def __init__(self, model: nn.Module, names: Sequence[str]) -> None:
+        super().__init__()
+        self.model = model
+
+        def forward(**named: Tensor) -> Tensor:
+            answer: Tensor = model(**named)
+            return answer
+
+        given = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
+        forward.__signature__ = inspect.Signature(given)  # type: ignore[attr-defined]
+        self.forward = forward
 
 
 def _about(run: Run) -> dict[str, Any]:

@@ -208,6 +208,8 @@ def _fit_all(
 ) -> tuple[list[tuple[Fitted, float]], dict[str, str]]:
     """The models with the seconds that each took, and of others why they were left out."""
     classifies = isinstance(task.likelihood, Classification)
+    if task.parts:
+        return [], {"plain models": "they take one input, and every example has several"}
     if classifies and len(task.train.y.unique()) < 2:
         return [], {"plain models": "the training data has examples of one class alone"}
     suiting = recipes(task, seed)

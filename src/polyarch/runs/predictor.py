@@ -41,7 +41,8 @@ class Predictor:
         """What it says of inputs: probabilities of classes, mean and deviation of numbers, or what its likelihood has.
 
         Args:
-            x: an array or a data frame, or a tensor of raw inputs as a task has them (`task.test.x`).
+            x: an array or a data frame, or a tensor of raw inputs as a task has them (`task.test.x`); where networks
+                take several inputs, a tuple or a mapping of arrays.
         """
         raw = self.raw(x)
         said = asked(self.ensemble, raw, self.device)
@@ -50,6 +51,8 @@ class Predictor:
     def raw(self, x: Any) -> Tensor:
         """Inputs as the run's own were read; what cannot be meant is refused, what may be a mistake is said."""
         is_raw = isinstance(x, Tensor)
+        if self.inputs.parts and not (is_raw and tuple(x.shape[1:]) == self.inputs.shape):
+            return self.inputs.rows(x, "x", self.highest_byte)
         raw = x if is_raw else torch.from_numpy(np.ascontiguousarray(self._array(x)))
         if tuple(raw.shape[1:]) != self.inputs.shape:
             wanted = ", ".join(map(str, self.inputs.shape))

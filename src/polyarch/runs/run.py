@@ -22,7 +22,7 @@ from polyarch.data.files import FileSource, TableFile
 from polyarch.data.kinds import Inputs
 from polyarch.data.likelihood import Gaussian, Likelihood
 from polyarch.data.own_likelihoods import text_of
-from polyarch.data.preprocess import InUnits, Preprocess, preprocess_from
+from polyarch.data.preprocess import InUnits, OnSeveral, Preprocess, preprocess_from
 from polyarch.data.task import Split, Task
 from polyarch.distributions import selection
 from polyarch.distributions.base import Distribution
@@ -195,7 +195,7 @@ class Run:
     def preprocess(self) -> Preprocess:
         """Raw inputs to what networks of this run take."""
         state = {n.partition("/")[2]: value for n, value in self._tensors.items() if n.startswith("preprocess/")}
-        return preprocess_from(self.inputs.columns, state)
+        return preprocess_from(self.inputs.columns, state, self.inputs.parts)
 
     def units(self) -> InUnits | None:
         """From what networks say of numbers to the units that these were read in; None where both are the same."""
@@ -205,6 +205,8 @@ class Run:
     def model(self, architecture: Architecture | None = None) -> nn.Module:
         """The selected network, or another of the space, as a plain module on raw inputs, with only its own weights.
 
+        Of a run with several inputs it takes these as the network does, in order or by name, or the rows of a task.
+
         Where the selected network was trained alone, it is that one. Others have the weights that they share, and so
         has `run.model(run.architecture)`.
         """
@@ -212,7 +214,8 @@ class Run:
             return self.trained.model()
         network = self.networks([architecture or self.architecture])[0]
         parts = [self.preprocess(), network, self.units()]
-        return nn.Sequential(*filter(None, parts)).eval().requires_grad_(False)
+        made = OnSeveral if self.inputs.parts else nn.Sequential
+        return made(*filter(None, parts)).eval().requires_grad_(False)
 
     def save(self, path: str | os.PathLike[str], model: nn.Module | None = None) -> None:
         """Writes `model()` to a file that needs no polyarch.
@@ -432,7 +435,7 @@ class Run:
             split = task.test or task.train
             theirs = (tuple(split.x.shape[1:]), task.likelihood.outputs)
             own = (self.inputs.shape, self.config.likelihood().outputs)
-            if theirs != own:
+            if theirs != own or self.inputs.parts:
                 raise PolyarchError(
                     f"{text} has inputs of shape {theirs[0]} and {theirs[1]} outputs; this run is for {own[0]} and "
                     f"{own[1]}: give data of that shape"
@@ -474,7 +477,7 @@ class Run:
             return self.inputs_at(text)[1]
         task = data.source_from(text, self._settings_for(data.source_for(text))).task()
         x = (task.test or task.train).x
-        if tuple(x.shape[1:]) != self.inputs.shape:
+        if tuple(x.shape[1:]) != self.inputs.shape or self.inputs.parts:
             raise PolyarchError(
                 f"{text} has inputs {list(x.shape[1:])}, and this run takes {list(self.inputs.shape)}; resize them "
                 "first: save them as images in a folder, which is scaled when it is read, or as a .npz of that shape"

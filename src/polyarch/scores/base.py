@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from polyarch.errors import PolyarchError
 from polyarch.settings import check
 from polyarch.spaces.base import Space, Supernet
 from polyarch.spaces.cost import Cost
+from polyarch.trees import called
 
 if TYPE_CHECKING:
     from polyarch.tables.table import Table
@@ -88,14 +89,14 @@ class Candidate:
         chance, size = torch.Generator().manual_seed(self.order), min(size, len(self.train))
         while True:
             order = torch.randperm(len(self.train), generator=chance)[: len(self.train) // size * size]
-            for part in order.to(self.train.x.device).split(size):
-                yield Split(self.train.x[part], self.train.y[part])
+            for part in order.to(self.device).split(size):
+                yield self.train.rows(part)
 
     @property
     def device(self) -> torch.device:
         """Where its examples are, and so its networks."""
         given = self.data or self.train or self.select
-        return given.x.device if given else torch.device("cpu")
+        return given.y.device if given else torch.device("cpu")
 
     def check(self, need: Need, who: str = "this score") -> None:
         """Raises, with advice, where it lacks what `who` needs."""
@@ -111,8 +112,9 @@ class Candidate:
 
     def check_numbers(self, who: str) -> None:
         """Raises where inputs are tokens, which cannot be changed a little, as `who` needs."""
-        if self.shape.tokens:
-            raise PolyarchError(f"{who} needs inputs that are numbers, and these are tokens; take another score")
+        if self.shape.tokens or self.shape.parts:
+            told = "tokens" if self.shape.tokens else "several"
+            raise PolyarchError(f"{who} needs one input of numbers, and these are {told}; take another score")
 
     def cost(self) -> Cost:
         """Parameters and multiply-accumulates."""
@@ -159,8 +161,8 @@ def chance(generator: torch.Generator) -> Iterator[None]:
         yield
 
 
-def answer(network: nn.Module, x: Tensor) -> Tensor:
+def answer(network: nn.Module, x: Any) -> Tensor:
     """What a network says of x, [n, ...] -> [n, outputs], without an auxiliary tower, which speaks in training mode."""
-    said = network(x)
+    said = called(network, x)
     output: Tensor = said[0] if isinstance(said, tuple) else said
     return output

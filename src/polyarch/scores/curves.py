@@ -94,5 +94,4 @@ def part_of(examples: Split, count: int, seed: int) -> Split:
     if not 0 < count < len(examples):
         return examples
     order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(seed))[:count]
-    order = order.to(examples.x.device)
-    return Split(examples.x[order], examples.y[order])
+    return examples.rows(order.to(examples.y.device))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import count
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ from polyarch.training.loop import Loop, Progress
 from polyarch.training.optimisers import Sgd
 from polyarch.training.side_by_side import SideBySide
 from polyarch.training.snapshots import Snapshot
+from polyarch.trees import tree_map
 
 _PASS = 2**15
 """Examples of a forward pass when nothing is learnt, of all candidates."""
@@ -209,8 +210,8 @@ class _Alone(Supernet):
         self.network = candidate.inherited()
 
     @override
-    def forward(self, x: Tensor, view: View) -> Tensor:
-        return answer(self.network, x.squeeze(0)).unsqueeze(0)
+    def forward(self, x: Any, view: View) -> Tensor:
+        return answer(self.network, tree_map(lambda part: part.squeeze(0), x)).unsqueeze(0)
 
     @override
     def member_state(self, architecture: Architecture, repeat: int) -> dict[str, Tensor]:
@@ -235,8 +236,10 @@ class _Networks(nn.Module):
         super().__init__()
         self.supernet, self.view = supernet, view
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.supernet(x.expand(self.supernet.repeats, *x.shape), self.view)
+    def forward(self, *inputs: Any, **named: Any) -> Tensor:
+        given = named or (inputs[0] if len(inputs) == 1 else inputs)
+        x = tree_map(lambda part: part.expand(self.supernet.repeats, *part.shape), given)
+        return self.supernet(x, self.view)
 
 
 @torch.no_grad()

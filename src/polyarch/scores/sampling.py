@@ -14,7 +14,7 @@ import torch
 
 from polyarch.architecture import Architecture
 from polyarch.data.likelihood import Likelihood
-from polyarch.data.task import Split, Task, TaskShape
+from polyarch.data.task import Task, TaskShape
 from polyarch.errors import PolyarchError
 from polyarch.scores.base import Candidate, Need, Score
 from polyarch.settings import at_least
@@ -152,7 +152,7 @@ def candidates_for(
         first = torch.randperm(len(task.train), generator=generator)[:BATCH]
         given["order"] = int(torch.randint(2**62, (), generator=generator))
         if "data" in needs:
-            given["data"] = task.seen(Split(task.train.x[first], task.train.y[first]), where)
+            given["data"] = task.seen(task.train.rows(first), where)
         if "train" in needs:
             given["train"] = task.seen(task.train, where)
         if "select" in needs and task.select is not None:

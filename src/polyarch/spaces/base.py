@@ -169,7 +169,12 @@ class Space(ABC):
         """The network of one architecture as a plain module: [batch, ...] -> [batch, outputs]."""
 
     def check(self, shape: TaskShape) -> None:
-        """Raises when the space has no networks for such inputs."""
+        """Raises when the space has no networks for such inputs; by default, where these are several."""
+        if shape.parts:
+            raise PolyarchError(
+                f"the networks of the space {self.name!r} take one input, and this data has {len(shape.parts.names)} "
+                f"({shape.parts.words}); give them to a module of your own, or put them side by side in one array"
+            )
 
     def random(self) -> Distribution:
         """What random architectures are drawn from where nothing is believed yet; by default every one is as likely."""

@@ -17,6 +17,7 @@ from polyarch.errors import PolyarchError
 from polyarch.spaces.choice import ChoicePoints, DropPath, choice_points, owners, selecting
 from polyarch.spaces.counting import Counting
 from polyarch.spaces.relaxation import Relaxation, SimplexPerDecision
+from polyarch.trees import called
 
 if TYPE_CHECKING:
     from polyarch.data.task import TaskShape
@@ -79,18 +80,18 @@ def _counted(network: nn.Module, shape: TaskShape) -> Counting:
             return _pass(network, x, torch.no_grad())
     except Exception as error:  # whatever a module of one's own raises
         raise PolyarchError(
-            f"what {type(network).__name__} costs is not known, since it does not run on one input of shape "
-            f"{tuple(shape.input)}: {type(error).__name__}: {reason(error)}"
+            f"what {type(network).__name__} costs is not known, since it does not run on {shape.words}: "
+            f"{type(error).__name__}: {reason(error)}"
         ) from error
     finally:
         network.train(training)
         torch.backends.mha.set_fastpath_enabled(fused)
 
 
-def _pass(network: nn.Module, x: Tensor, gradients_off: AbstractContextManager[Any]) -> Counting:
+def _pass(network: nn.Module, x: Any, gradients_off: AbstractContextManager[Any]) -> Counting:
     counting = Counting()
     with gradients_off, counting.modules_of(network), counting:
-        network(x)
+        called(network, x)
     return counting
 
 

@@ -135,6 +135,7 @@ class Darts(CellSpace):
 
     def check(self, shape: TaskShape) -> None:
         """Raises for inputs that are no images."""
+        super().check(shape)
         if len(shape.input) != 3:
             raise PolyarchError(
                 f"the space 'darts' needs images [channels, height, width], not inputs of shape {shape.input}"

@@ -67,6 +67,7 @@ class ResidualDepth(Space):
 
     def check(self, shape: TaskShape) -> None:
         """Raises for tokens, and when an image is too small for the input block."""
+        super().check(shape)
         if shape.tokens:
             raise PolyarchError(
                 "inputs are whole numbers, which are tokens, and the space 'depth' has no embedding for them; save "

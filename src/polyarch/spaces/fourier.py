@@ -71,6 +71,7 @@ class Fourier(Space):
 
     def check(self, shape: TaskShape) -> None:
         """Raises for inputs that are not one number."""
+        super().check(shape)
         if shape.input != (1,) or shape.tokens:
             told = "tokens" if shape.tokens else shape.input
             raise PolyarchError(

@@ -26,6 +26,7 @@ from polyarch.spaces.own_depth import Depth, OwnDepthSupernet, depths
 from polyarch.spaces.relaxation import Relaxation, SimplexPerDecision
 from polyarch.spaces.repeats import InTurn
 from polyarch.spaces.supernets import ChoiceSupernet
+from polyarch.trees import called
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,14 +98,12 @@ class ModuleSpace(Space):
                 point.register_forward_pre_hook(check, with_kwargs=True)
                 point.register_forward_hook(lambda _point, _inputs, answer: answers.append(answer))
             try:
-                output = module(shape.trial(2))
+                output = called(module, shape.trial(2))
             except PolyarchError:
                 raise
             except Exception as error:  # whatever a module of the user's raises
-                told = f"{shape.tokens} tokens" if shape.tokens else "inputs"
                 raise PolyarchError(
-                    f"{type(module).__name__} does not run on {told} of shape {tuple(shape.input)}: "
-                    f"{type(error).__name__}: {reason(error)}"
+                    f"{type(module).__name__} does not run on {shape.words}: {type(error).__name__}: {reason(error)}"
                 ) from error
         if not isinstance(output, Tensor) or output.shape != (2, shape.outputs):
             given = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__

@@ -66,6 +66,7 @@ class NasBench201(CellSpace):
 
     def check(self, shape: TaskShape) -> None:
         """Raises for inputs that are no images."""
+        super().check(shape)
         if len(shape.input) != 3:
             raise PolyarchError(
                 f"the space 'nasbench201' needs images [channels, height, width], not inputs of shape {shape.input}"

@@ -21,7 +21,7 @@ from typing_extensions import override
 from polyarch import distributed
 from polyarch.spaces.choice import ChoicePoints, Selection, SelectionPerRepeat, choice_points, selecting
 from polyarch.spaces.layers import ResetsParameters, normalise_across_ranks
-from polyarch.trees import tree_map
+from polyarch.trees import called, tree_map
 
 How = Literal["batched", "in turn"]
 
@@ -70,7 +70,7 @@ class Batched(Repeats):
         folded = tree_map(lambda part: part.transpose(0, 1).flatten(1, 2), x)
         folded = tree_map(laid_out, folded) if mixed else folded
         with selecting(self.points, selections):
-            found = _called(self.network, folded)
+            found = called(self.network, folded)
         return tuple(y.unflatten(1, (self._repeats, -1)).transpose(0, 1) for y in _several(found))
 
     @override
@@ -114,7 +114,7 @@ class InTurn(Repeats):
             inputs = tree_map(lambda part, repeat=repeat: part[repeat], x)
             with selecting(self.points, own), chance:
                 weights = {name: value[repeat] for name, value in tensors.items()}
-                found.append(_several(_called(partial(_with_weights, self.network, weights), inputs)))
+                found.append(_several(called(partial(_with_weights, self.network, weights), inputs)))
         return tuple(torch.stack(parts) for parts in zip(*found, strict=True))
 
     @override
@@ -142,13 +142,6 @@ def laid_out(x: Tensor) -> Tensor:
     """
     is_image = x.dim() == 4 and x.device.type == "cpu"
     return x.contiguous(memory_format=torch.channels_last) if is_image else x
-
-
-def _called(network: Callable[..., Any], x: Any) -> Any:
-    """A network on its inputs: one, several in order, or several by name."""
-    if isinstance(x, tuple):
-        return network(*x)
-    return network(**x) if isinstance(x, Mapping) else network(x)
 
 
 def _with_weights(network: nn.Module, weights: dict[str, Tensor], *inputs: Any, **named: Any) -> Any:

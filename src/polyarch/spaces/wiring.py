@@ -167,6 +167,7 @@ class Wiring(Space):
 
     def check(self, shape: TaskShape) -> None:
         """Raises for inputs that are no images."""
+        super().check(shape)
         if len(shape.input) != 3:
             raise PolyarchError(
                 f"the space 'wiring' needs images [channels, height, width], not inputs of shape {shape.input}"

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from operator import itemgetter
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +17,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from polyarch.errors import PolyarchError
 from polyarch.settings import at_least
 from polyarch.spaces.layers import BatchNorm
+from polyarch.trees import called, leaves, tree_map
 
 _Norm = BatchNorm | _BatchNorm
 
 
 @torch.no_grad()
-def recalibrate(network: nn.Module, batches: Iterable[Tensor]) -> None:
+def recalibrate(network: nn.Module, batches: Iterable[Any]) -> None:
     """Sets the running statistics of every batch norm, torch's and the library's, to their average over `batches`.
 
     The averages are of batch means and of batch variances (unbiased, as torch keeps them); every batch counts the same,
@@ -42,7 +45,7 @@ def recalibrate(network: nn.Module, batches: Iterable[Tensor]) -> None:
     before = [{name: value.clone() for name, value in norm.named_buffers()} for norm in norms]
     with _averaging(network, norms) as passes:
         for batch in chain([first], remaining):
-            network(batch)
+            called(network, batch)
     for norm, statistics in zip(norms, before, strict=True):
         if not passes[norm]:
             for name, value in statistics.items():
@@ -94,11 +97,11 @@ def _averaging(network: nn.Module, norms: Sequence[_Norm]) -> Iterator[Counter[n
             norm.momentum = momentum
 
 
-def calibration_batches(x: Tensor, size: int = 512, most: int = 8, seed: int = 0) -> list[Tensor]:
+def calibration_batches(x: Any, size: int = 512, most: int = 8, seed: int = 0) -> list[Any]:
     """Batches for `recalibrate`, in random order, since data sorted by class would bias the statistics of a batch.
 
     Args:
-        x: [n, ...], inputs as the network takes them.
+        x: [n, ...], inputs as the network takes them; where it takes several, all of them.
         size: examples per batch, at most.
         most: how many batches, at most.
         seed: of the order; which examples are taken depends on nothing else.
@@ -109,6 +112,7 @@ def calibration_batches(x: Tensor, size: int = 512, most: int = 8, seed: int = 0
     """
     at_least("size", size, 2)
     at_least("most", most, 1)
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[: most * size].to(x.device)
+    first = next(leaves(x))
+    order = torch.randperm(len(first), generator=torch.Generator().manual_seed(seed))[: most * size].to(first.device)
     parts = order.tensor_split(math.ceil(len(order) / size)) if len(order) else ()
-    return [x[part] for part in parts if len(part) > 1]
+    return [tree_map(itemgetter(part), x) for part in parts if len(part) > 1]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, islice
 from operator import itemgetter
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -119,7 +120,7 @@ def dry_run(method: Method, space: Space, task: Task, repeats: int = 1) -> Memor
     training = task.training
     one = task.preprocess(training.x[:1])
     with FakeTensorMode():
-        x = torch.empty(len(training), *one.shape[1:], dtype=one.dtype)
+        x = tree_map(lambda part: torch.empty(len(training), *part.shape[1:], dtype=part.dtype), one)
         examples = Split(x, torch.empty(training.y.shape, dtype=training.y.dtype))
         problem, state, feed = prepare(dense, space, task, examples, repeats)
         parts = _recordings(dense, problem, state, feed, dense.stages(space)[0].epochs)
@@ -166,10 +167,10 @@ def _peak(run: Callable[[], object]) -> int:
     return made.peak
 
 
-def _data(task: Task, one: Tensor) -> int:
+def _data(task: Task, one: Any) -> int:
     """All that a method is given, standardised as `one` example is; a split of two roles is there once."""
     splits = {id(split): split for split in task.learning_data().values()}.values()
-    return sum(len(split) * one.nbytes + split.y.nbytes for split in splits)
+    return sum(len(split) * _bytes(leaves(one)) + split.y.nbytes for split in splits)
 
 
 def _places(feed: Feed, parts: Iterable[Recording]) -> int:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from polyarch.data.preprocess import Preprocess
 from polyarch.spaces.stepwise import Steps
+from polyarch.trees import called
 from polyarch.uncertainty.arrays import takes_arrays
 from polyarch.uncertainty.ensemble import Ensemble
 
@@ -153,7 +154,7 @@ class EarlyExit(nn.Module):
     def exits(self, x: Tensor) -> Exits:
         """What is said of raw inputs [n, ...], in double precision, and where each left."""
         weights = self.weights.double()
-        steps: Steps = self.network(self.preprocess(x))
+        steps: Steps = called(self.network, self.preprocess(x))
         answer = next(steps)
         log_probs = torch.empty(answer.shape, dtype=torch.float64, device=x.device)
         depths = torch.empty(len(x), dtype=torch.int64, device=x.device)

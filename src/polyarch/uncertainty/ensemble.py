@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Supernet
 from polyarch.spaces.layers import Dropout
 from polyarch.spaces.views import All, Sparse
+from polyarch.trees import called, leaves, tree_map
 from polyarch.uncertainty.arrays import takes_arrays
 from polyarch.uncertainty.gaussians import Gaussians
 from polyarch.uncertainty.mixtures import Mixtures
@@ -27,15 +28,20 @@ BATCH = 1024
 """So many inputs are asked about at a time."""
 
 
-def _lean(network: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+def _lean(network: Callable[..., Tensor], x: Any) -> Tensor:
     """A member's output; where gradients by `x` are wanted, what leads to it is computed again and not kept.
 
     So an attack through hundreds of members needs the memory of one.
     """
-    if not (torch.is_grad_enabled() and x.requires_grad):
+    if not (torch.is_grad_enabled() and any(part.requires_grad for part in leaves(x))):
         return network(x)
     output: Tensor = checkpoint(network, x, use_reentrant=False, preserve_rng_state=False)
     return output
+
+
+def _of_one_repeat(x: Any) -> Any:
+    """[n, ...] -> [1, n, ...], of several inputs each."""
+    return tree_map(lambda part: part.unsqueeze(0), x)
 
 
 @final
@@ -47,9 +53,9 @@ class Nested(nn.Module):
         super().__init__()
         self.supernet = supernet
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Any) -> Tensor:
         """[n, ...] -> [members, n, outputs]."""
-        outputs: Tensor = self.supernet(x.unsqueeze(0), All()).squeeze(0)
+        outputs: Tensor = self.supernet(_of_one_repeat(x), All()).squeeze(0)
         return outputs
 
 
@@ -71,18 +77,18 @@ class Within(nn.Module):
         self.seeds = range(len(self.views)) if seeds is None else seeds
         self._dropouts = [module for module in supernet.modules() if isinstance(module, Dropout)]
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Any) -> Tensor:
         """[n, ...] -> [members, n, outputs]."""
-        repeat = x.unsqueeze(0)
+        repeat = _of_one_repeat(x)
         members = [partial(self._member, view, seed) for view, seed in zip(self.views, self.seeds, strict=True)]
         return torch.stack([_lean(member, repeat).squeeze(0) for member in members])
 
-    def _member(self, view: Sparse, seed: int, x: Tensor) -> Tensor:
+    def _member(self, view: Sparse, seed: int, x: Any) -> Tensor:
         """What one says; with dropout, as the one thinned network that its seed stands for.
 
         So it says the same of an input in any company, and the gradient of an attack is that of what is attacked.
         """
-        chance = torch.Generator(x.device).manual_seed(seed) if self._dropouts else None
+        chance = torch.Generator(next(leaves(x)).device).manual_seed(seed) if self._dropouts else None
         try:
             for dropout in self._dropouts:
                 dropout.thinned_by = chance
@@ -102,9 +108,9 @@ class Apart(nn.Module):
         super().__init__()
         self.networks = nn.ModuleList(networks)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Any) -> Tensor:
         """[n, ...] -> [members, n, outputs]."""
-        return torch.stack([_lean(network, x) for network in self.networks])
+        return torch.stack([_lean(partial(called, network), x) for network in self.networks])
 
 
 @final
