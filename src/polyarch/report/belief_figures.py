@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -15,6 +16,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from polyarch.architecture import Decision
 from polyarch.plotting import (
     BLUE,
+    CARD,
     INK,
     MUTED,
     NARROW,
@@ -149,7 +151,9 @@ def _mark_rules(
         colour, weight = (ORANGE, "bold") if option == selected else (MUTED, "normal")
         axes.vlines(option, mean[option], y, color=colour, linewidth=0.9)
         inside = min(max(option, reach - 0.7), len(mean) - 0.3 - reach)
-        axes.text(inside, y + step * 0.14, text, color=colour, ha="center", va="bottom", weight=weight)
+        behind = {"facecolor": CARD, "edgecolor": "none", "pad": 0.5}  # lines of other marks pass behind it
+        own: dict[str, Any] = {"color": colour, "weight": weight, "bbox": behind, "zorder": 4}
+        axes.text(inside, y + step * 0.14, text, ha="center", va="bottom", **own)
     return top * 1.1 + step * (len(rows) - 0.1)
 
 
