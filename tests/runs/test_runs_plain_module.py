@@ -38,6 +38,18 @@ class Words(nn.Module):
         return self.head(self.mix(self.embedding(x)).mean(1))
 
 
+class Series(nn.Module):
+    """Sequences of numbers, [batch, 1, length, features]."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix = pa.Choice("mix", {"gru": Recurrent(), "keep": nn.Identity()})
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.mix(x.squeeze(1)).mean(1))
+
+
 class Recurrent(nn.Module):
     def __init__(self):
         super().__init__()
@@ -77,6 +89,7 @@ def searches(folder):
     raw = 1000 + 50 * RANDOM.normal(size=COUNT)
     samples = pa.methods.StochasticArchitectures(epochs=1, batch_size=20)
     tokens = RANDOM.integers(0, 9, size=(COUNT, 5))
+    series = RANDOM.normal(3, 5, size=(COUNT, 5, 8)).astype(np.float32)
     return {
         "depth": (pa.spaces.ResidualDepth(max_depth=3, width=8), (rows(), classes()), nested),
         "depth of images": (pa.spaces.ResidualDepth(max_depth=2, width=4), (images(), classes()), nested),
@@ -86,6 +99,7 @@ def searches(folder):
         "own": (pa.ModuleSpace(vectors), (rows(), classes()), QUICK),
         "own depth of numbers": (pa.ModuleSpace(deep), (rows(), raw), nested),
         "tokens": (pa.ModuleSpace(Words), (tokens, classes()), QUICK),
+        "series": (pa.ModuleSpace(Series), (series, classes()), QUICK),
     }
 
 
