@@ -96,7 +96,7 @@ def command(*private: str) -> str:
         words = re.sub(rf"\s*--{option}[= ]\S+", "", words)
     words = re.sub(r"--images[= ]\S+", "--images FOLDER", words)
     words = re.sub(r"--table[= ]\S*/(\w+)\.npz", r"--table \1", words)
-    return f"python -m reproduce.{Path(sys.argv[0]).stem} {words.strip()}"
+    return f"python -m reproduce.{Path(sys.argv[0]).stem} {words.strip()}".strip()
 
 
 def keep(

@@ -67,11 +67,14 @@ class ByAdam(EnumeratedElbo):
             pa.methods.OneShot(epochs=3, weights=Sgd(lr=0.3, momentum=0.5), augment=Augment(flip=True)),
             {"epochs": 3, "batch_size": 64, "weights": Sgd(lr=0.3, momentum=0.5), "augment": Augment(flip=True)},
         ),
-        (pa.methods.Gdas(), {"epochs": 250, "batch_size": 64, "weights": pa.methods.Gdas().weights}),
+        # What nobody set is as `polyarch train` has it: rates of searches are for weights that many networks share.
+        (pa.methods.Gdas(), {}),
+        (pa.methods.Gdas(epochs=7), {"epochs": 7}),
+        (pa.methods.Gdas(epochs=300, batch_size=8), {"epochs": 300, "batch_size": 8}),
         (ByAdam(batch_size=9), {"epochs": 5, "batch_size": 9, "weights": Standalone().weights}),
     ],
 )
-def test_as_the_search_trained_its_weights(monkeypatch, searched, method, expected):
+def test_what_was_set_for_the_search_stays(monkeypatch, searched, method, expected):
     monkeypatch.setattr(Config, "make_method", lambda config: method)
     assert recipe_for(searched, searched.architecture) == Standalone(
         architecture=str(searched.architecture), **expected

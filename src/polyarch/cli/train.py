@@ -41,7 +41,7 @@ def train(
         typer.Option(
             "--members",
             metavar="N",
-            help="Instead: train so many networks that RUN's belief draws, beneath RUN, each as the search trained its "
+            help="Instead: train so many networks that RUN's belief draws, beneath RUN, each as the selected one is "
             "weights, and compare them as an ensemble with the selected one. A larger N later goes on from these.",
         ),
     ] = None,

@@ -19,6 +19,7 @@ from torch import Tensor
 from polyarch import distributed
 from polyarch.architecture import Architecture
 from polyarch.callbacks import Callback
+from polyarch.core import Method
 from polyarch.data.likelihood import Gaussian, Likelihood
 from polyarch.errors import PolyarchError
 from polyarch.methods.standalone import Standalone
@@ -28,7 +29,7 @@ from polyarch.runs.names import as_run
 from polyarch.runs.options import Compute
 from polyarch.runs.run import TRAINED, Run
 from polyarch.runs.timing import TRAINING
-from polyarch.settings import at_least
+from polyarch.settings import Setting, at_least, parts_of, settings_of
 from polyarch.streams import Streams
 from polyarch.training.augment import Augment
 from polyarch.training.optimisers import Sgd
@@ -44,8 +45,8 @@ Progress = Callable[[str], AbstractContextManager[Callback | None]]
 def train_selected(run: Run | str | os.PathLike[str], *, callbacks: Sequence[Callback] = ()) -> Run:
     """Trains the selected network of a finished search alone, or goes on with that; `run.model()` is it from then on.
 
-    It is trained on the data and with the seed of the search, as its shared weights were and for as many epochs; where
-    the search had a time limit, for as many as fit in half of it.
+    It is trained on the data and with the seed of the search, as `polyarch train` does; what was set for the search's
+    weights and epochs stays. Where the search had a time limit, it takes as many epochs as fit in half of it.
 
     Args:
         run: a search whose networks share weights, or its folder; of repeats, one.
@@ -144,14 +145,25 @@ def _limit(run: Run) -> float | None:
 
 
 def recipe_for(run: Run, architecture: Architecture) -> Standalone:
-    """How a network of a search is trained alone: as the search trained weights, and for as long.
+    """How a network of a search is trained alone: as `polyarch train` has it, but for what was set for the search.
 
-    What a method of one's own does not have, or has in another form, is as `polyarch train` has it. So is early
-    stopping: a search often keeps its last state, since belief goes on learning, and here nothing but weights does.
+    A rate, a batch size, changes to images and a number of epochs that somebody set suit the data, and stay. Those that
+    a method has by default suit weights that many networks share, which one network learns from too slowly, and time in
+    which belief forms. In no case are there more epochs than the search had. What a method of one's own does not have,
+    or has in another form, is as `polyarch train` has it. So is early stopping: a search often keeps its last state,
+    since belief goes on learning, and here nothing but weights does.
     """
-    search = run.config.make_method()
-    given = {name: getattr(search, name, None) for name in ("weights", "augment")}
-    shared: dict[str, Any] = {name: value for name, value in given.items() if isinstance(value, Sgd | Augment)}
+    search, alone = run.config.make_method(), Standalone(architecture=str(architecture))
+    defaults = {name: setting.default for name, setting in _settings(type(search)).items()}
+    kept: dict[str, Any] = {}
+    for name, kind in (("weights", Sgd), ("augment", Augment), ("batch_size", int)):
+        value = getattr(search, name, None)
+        if isinstance(value, kind) and value != defaults.get(name):
+            kept[name] = value
     epochs = sum(stage.epochs for stage in search.stages(run.config.make_space()))
-    alone = Standalone(architecture=str(architecture), epochs=epochs, batch_size=search.batch_size)
-    return replace(alone, **shared)
+    kept["epochs"] = epochs if epochs != defaults.get("epochs") else min(epochs, alone.epochs)
+    return replace(alone, **kept)
+
+
+def _settings(method: type[Method]) -> dict[str, Setting]:
+    return {**settings_of(method), **parts_of(method)}
