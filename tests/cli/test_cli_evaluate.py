@@ -143,7 +143,10 @@ def test_for_people(digits, tmp_path):
         "AUROC",
         "FPR95",
         "noticed by",
-        "under pgd (budget 0.125, 2 step(s) of 0.0625)",
+        "selected network",  # as show has it
+        "mixture",
+        " members ",
+        "under pgd (budget 0.125, 2 steps of 0.0625)",
     ):
         assert shown in said.out
 
@@ -424,7 +427,7 @@ def test_probabilities_are_told_after_temperature(tmp_path, digits):
     target = run.task().test.y.unsqueeze(-1)
     assert worth["metrics"]["tempered"]["log_likelihood"] == pytest.approx(tempered.log().gather(-1, target).mean())
     assert worth["metrics"]["tempered"]["accuracy"] == worth["metrics"]["ensemble"]["accuracy"]
-    assert f"after temperature {run.temperature:.3g}" in cli("evaluate", digits).out
+    assert f"mixture, temperature {run.temperature:.3g}" in cli("evaluate", digits).out
     assert "after temperature" in cli("show", digits).out
 
 

@@ -28,7 +28,7 @@ def test_search_prints_one_object_and_progress_elsewhere(tmp_path):
         r"search: epoch 1/6, \d+ s left; select: mixture accuracy 0\.\d{4}, log-lik. -\d\.\d+ \| entropy 1\.\d\d", first
     )
     assert any(line.startswith("search: epoch 6/6; ") for line in others)
-    assert others[-2] == "search: evaluating them"
+    assert others[-2] == "search: evaluating networks"
     assert others[-1].startswith("plain models: fitting logistic regression, ")
     assert (found["run"], found["space"], found["seed"]) == (str(tmp_path / "run"), "depth", 3)
     assert found["method"] == "variational-depth"

@@ -204,6 +204,15 @@ def test_a_training_that_fails_leaves_the_search(tmp_path, monkeypatch, as_it_is
     assert cli("search", "--resume", "--no-train", "--out", out).code == 0
 
 
+def test_progress_speaks_of_belief_only_where_there_is_one(tmp_path):
+    lines = [line for line in cli("search", *OWNS, "--out", tmp_path / "run").err.splitlines() if ": epoch " in line]
+    searched, alone = ([line for line in lines if line.startswith(begin)] for begin in ("search:", "training alone:"))
+    assert searched
+    assert alone
+    assert all("| entropy " in line for line in searched)
+    assert not any("entropy" in line for line in alone)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Where it has no sense.
 

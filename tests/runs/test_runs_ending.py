@@ -73,8 +73,8 @@ def test_every_member_is_measured_once_and_kept(task, tmp_path, measured):
         ("begin", {"train": 24, "select": 24, "test": 12}, 0),
         *[("epoch", 1), ("epoch", 2)],
         ("finishing", "evaluating what was kept"),
-        ("finishing", "preparing the selected network and the mixture"),
-        ("finishing", "evaluating them"),
+        ("finishing", "preparing networks"),
+        ("finishing", "evaluating networks"),
         ("end", 1),
     ]
     again = pa.open_run(tmp_path / "run")

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from polyarch.cli.metrics import counted
 from polyarch.cli.options import Json, Set
 
 
@@ -73,7 +74,9 @@ def doctor(
     print(f"search: {names.space} by {names.method} on {names.data}, {examples}")
     if by_rule:
         print(f"  {by_rule}")
-    print(f"  {found['search']['architectures']:,} architecture(s), {estimate.parameters:,} parameters per repeat")
+    print(
+        f"  {counted(found['search']['architectures'], 'architecture')}, {estimate.parameters:,} parameters per repeat"
+    )
     for where, part in (("memory", "bytes"), ("on a CUDA device", "bytes_on_cuda")):
         print(f"  {where}:", ", ".join(f"{k} {_readable(v)}" for k, v in found["search"][part].items()))
     for name, device in found["devices"].items():

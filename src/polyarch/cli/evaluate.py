@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyarch.cli.metrics import print_metrics, print_table
+from polyarch.cli.metrics import counted, print_metrics, print_table
 from polyarch.cli.options import AllowChanged, Json, RunFolder
 
 if TYPE_CHECKING:
@@ -208,25 +208,28 @@ def _print(found: Mapping[str, Any], examples: int, shares_weights: bool) -> Non
     if mixtures:
         print()
         rows = {row: [figures[name] for name in UNCERTAINTY] for row, figures in mixtures.items()}
-        _table(f"means in nats, {found['members']} member(s)", list(UNCERTAINTY.values()), rows)
+        _table(f"means in nats, {counted(found['members'], 'member')}", list(UNCERTAINTY.values()), rows)
     if "ood" in found:
         print()
         _table_of_detection(f"{found['ood']['data']} ({found['ood']['examples']}) noticed by", found["ood"])
     if "attack" in found:
         attack = found["attack"]
         print(
-            f"\nunder {attack['name']} (budget {attack['budget']:.4g}, {attack['steps']} step(s) of "
+            f"\nunder {attack['name']} (budget {attack['budget']:.4g}, {counted(attack['steps'], 'step')} of "
             f"{attack['step_size']:.4g}): accuracy {attack['accuracy']:.4f}"
         )
         _table_of_detection("attacked inputs noticed by", attack)
 
 
 def _row(name: str, found: Mapping[str, Any], shares_weights: bool) -> str:
+    """What `show` calls it, and by which temperature it is."""
+    pruned = "mixture, pruned" if "unpruned" in found["metrics"] else "mixture"
+    known = {"selected": "selected network", "ensemble": pruned, "unpruned": "mixture, unpruned"}
     if name == "tempered":
-        return f"after temperature {found['temperature']:.3g}"
+        return f"mixture, temperature {found['temperature']:.3g}"
     if name == "trained":
-        return "selected, trained alone"
-    return f"{name}, shared weights" if shares_weights else name
+        return known["selected"]
+    return f"{known[name]}, shared weights" if shares_weights else known[name]
 
 
 def _print_classes(title: str, rows: Sequence[Mapping[str, Any]], confusion: Confusion, names: Sequence[str]) -> None:

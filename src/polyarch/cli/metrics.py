@@ -70,3 +70,8 @@ def mean_and_spread(values: Sequence[float]) -> str:
     if len(values) == 1:
         return f"{values[0]:.4f}"
     return f"{statistics.fmean(values):.3f} ± {statistics.stdev(values):.3f}"
+
+
+def counted(number: int, noun: str) -> str:
+    """So many of something."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -187,7 +187,9 @@ def _said(evaluation: Evaluation) -> str:
         ]
         parts.append(f"{about} {', '.join(told)}")
     known = [value for value in line.get("truth", ()) if value is not None]
-    parts += [f"entropy {_mean(line['entropy']):.2f}", *([f"truth {_mean(known):.5g}"] if known else [])]
+    if evaluation.space.count() != 1:  # else there is nothing to believe
+        parts.append(f"entropy {_mean(line['entropy']):.2f}")
+    parts += [f"truth {_mean(known):.5g}"] if known else []
     return f"{split}: {' | '.join(parts)}"
 
 

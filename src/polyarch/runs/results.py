@@ -247,13 +247,13 @@ def results(run: Run, task: Task, tell: Callable[[str], None]) -> dict[str, Any]
         tell: is told what is being done.
     """
     metrics: dict[str, dict[str, float]] = {}
-    tell("preparing the selected network and the mixture")
+    tell("preparing networks")
     networks = Networks.of(run, run.architecture)
     run.keep_statistics()
     if run.config.likelihood().fits and task.select is not None:
         networks.fit_noise(task.select)
         networks = Networks.of(run, run.architecture)
-    tell("evaluating them")
+    tell("evaluating networks")
     examples = {}
     per_class: dict[str, list[dict[str, Any]]] = {}
     temperature = None
