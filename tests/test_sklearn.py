@@ -18,7 +18,9 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import polyarch as pa
 from polyarch.methods import OneShot, VariationalDepth
+from polyarch.runs.defaults import chosen_for
 from polyarch.runs.examples import EXAMPLES
+from polyarch.settings import dotted, plain, updated
 from polyarch.sklearn import ArchitectureSearchClassifier, ArchitectureSearchRegressor
 from polyarch.spaces import ResidualDepth
 from polyarch.spaces.module import ModuleSpace
@@ -98,13 +100,33 @@ def test_numbers_come_with_their_deviation():
     assert searched.score(x_test, y_test) > Ridge().fit(x, y).score(x_test, y_test) - 0.15
 
 
-def test_space_and_method_by_name(iris, monkeypatch):
-    """A name leads to what an object of its class would."""
+def test_what_is_named_goes_by_the_data_and_objects_stay(iris, tmp_path):
     x, _, y, _ = iris
-    named = ArchitectureSearchClassifier("tiny:Space", "tiny:method", random_state=0)
-    assert clone(named).get_params()["space"] == "tiny:Space"
+    for name, settings in {"named": {}, "objects": {"space": SPACE, "method": METHOD}}.items():
+        fitted = ArchitectureSearchClassifier(**settings, time_limit="1s", random_state=0, out=tmp_path / name)
+        assert np.isfinite(fitted.fit(x, y).predict_proba(x)).all()
+    named, objects = (pa.open_run(tmp_path / name) for name in ("named", "objects"))
+    chosen = chosen_for(named.task(), ResidualDepth(), VariationalDepth(), {"space": {}, "method": {}})
+    made = dotted(VariationalDepth, plain(named.config.make_method()))
+    assert {name: made[name] for name in chosen["method"] if name != "epochs"} == {
+        name: value for name, value in chosen["method"].items() if name != "epochs"
+    }
+    assert named.config.make_space() == updated(ResidualDepth(), chosen["space"])
+    assert objects.config.make_space() == SPACE
+    assert objects.config.make_method().batch_size == METHOD.batch_size
+    assert len(named.task().select) > len(iris[0]) // 5  # of little data a larger share
+
+
+def test_raw_targets_do_not_diverge_at_the_defaults():
+    x, y = load_diabetes(return_X_y=True)
+    fitted = ArchitectureSearchRegressor(time_limit="1s", random_state=0).fit(x, 100 * y + 1e5)
+    assert np.isfinite(fitted.predict(x)).all()
+
+
+def test_names_that_there_are_not(iris):
+    x, _, y, _ = iris
     with pytest.raises(ValueError, match="cannot import space 'tiny:Space'"):
-        named.fit(x, y)
+        ArchitectureSearchClassifier("tiny:Space").fit(x, y)
     with pytest.raises(ValueError, match="did you mean 'depth'"):
         quick(ArchitectureSearchClassifier).set_params(space="dept").fit(x, y)
     with pytest.raises(ValueError, match="needs images"):

@@ -15,16 +15,20 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 from typing_extensions import override
 
+from polyarch.catalogue import find
 from polyarch.core import Method
 from polyarch.data.frames import is_frame
 from polyarch.data.loading import load
 from polyarch.data.targets import is_text
 from polyarch.data.task import Task
 from polyarch.errors import PolyarchError
+from polyarch.runs.defaults import chosen_for, split_sizes
+from polyarch.runs.names import as_method, as_space
 from polyarch.runs.options import Compute
 from polyarch.runs.run import Run
 from polyarch.runs.search import search
 from polyarch.runs.trained import train_selected
+from polyarch.settings import updated
 from polyarch.spaces.base import Space
 from polyarch.uncertainty.gaussians import Gaussians
 from polyarch.uncertainty.predictive import Predictive
@@ -43,7 +47,7 @@ class _ArchitectureSearch(BaseEstimator, ABC):
         space: str | Space = "depth",
         method: str | Method = "variational-depth",
         *,
-        validation: float = 0.15,
+        validation: float | None = None,
         time_limit: float | str | None = None,
         random_state: Any = None,
         out: str | Path | None = None,
@@ -52,8 +56,9 @@ class _ArchitectureSearch(BaseEstimator, ABC):
 
         Args:
             space: what may be chosen: a name, under which sizes follow from the data, or a space.
-            method: how it is learnt: a name, or a method with settings of its own.
-            validation: the share of examples, or their number, that stop the search and select.
+            method: how it is learnt: a name, under which batches and epochs follow from the data, or a method.
+            validation: the share of examples, or their number, that stop the search and select; by default by how many
+                there are, from 0.25 of a few to 0.05.
             time_limit: seconds, or a text such as `90s`, `5m`: as many epochs are made as fit in.
             random_state: the seed; of a generator, one is drawn.
             out: a folder for the run, which must not exist; by default nothing is kept on disk.
@@ -84,7 +89,8 @@ class _ArchitectureSearch(BaseEstimator, ABC):
         if len(y) < FEWEST:
             raise ValueError(f"n_samples={len(y)}, and a search needs {FEWEST} samples or more")
         try:
-            task = load((x, targets), kind=kind, select=self.validation, test=0)
+            held_out = split_sizes(len(y), own_test=True)["select"] if self.validation is None else self.validation
+            task = load((x, targets), kind=kind, select=held_out, test=0)
             if self.out is not None:
                 self._search(task, Path(self.out))
             else:
@@ -98,9 +104,8 @@ class _ArchitectureSearch(BaseEstimator, ABC):
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31 - 1)
-        run = search(
-            self.space, task, self.method, out=out, seed=int(seed), compute=Compute(time_limit=self.time_limit)
-        )
+        space, method = self._made(task)
+        run = search(space, task, method, out=out, seed=int(seed), compute=Compute(time_limit=self.time_limit))
         assert isinstance(run, Run)
         self.architecture_ = str(run.architecture)
         if run.shares_weights:
@@ -108,6 +113,14 @@ class _ArchitectureSearch(BaseEstimator, ABC):
         self.n_iter_ = max(1, int(run.result["kept"]["epoch"]))
         self.predictor_ = run.predictor()
         self.predictor_.ensemble.double()  # so that what is said of an input is the same in any company
+
+    def _made(self, task: Task) -> tuple[Space, Method]:
+        """Space and method; what was given by name goes by the data, what was given as an object stays."""
+        given = {"space": self.space, "method": self.method}
+        told = {kind: find(kind, name)[1] for kind, name in given.items() if isinstance(name, str)}
+        space, method = as_space(self.space), as_method(self.method)
+        chosen = chosen_for(task, space, method, told)
+        return updated(space, chosen["space"]), updated(method, chosen["method"])
 
     def _said(self, X: Any) -> Predictive | Gaussians:
         check_is_fitted(self)
