@@ -15,20 +15,17 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 from typing_extensions import override
 
-from polyarch.catalogue import find
 from polyarch.core import Method
 from polyarch.data.frames import is_frame
 from polyarch.data.loading import load
 from polyarch.data.targets import is_text
 from polyarch.data.task import Task
 from polyarch.errors import PolyarchError
-from polyarch.runs.defaults import chosen_for, split_sizes
-from polyarch.runs.names import as_method, as_space
+from polyarch.runs.defaults import split_sizes
 from polyarch.runs.options import Compute
 from polyarch.runs.run import Run
 from polyarch.runs.search import search
 from polyarch.runs.trained import train_selected
-from polyarch.settings import updated
 from polyarch.spaces.base import Space
 from polyarch.uncertainty.gaussians import Gaussians
 from polyarch.uncertainty.predictive import Predictive
@@ -104,8 +101,8 @@ class _ArchitectureSearch(BaseEstimator, ABC):
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31 - 1)
-        space, method = self._made(task)
-        run = search(space, task, method, out=out, seed=int(seed), compute=Compute(time_limit=self.time_limit))
+        compute = Compute(time_limit=self.time_limit)
+        run = search(self.space, task, self.method, out=out, seed=int(seed), compute=compute)
         assert isinstance(run, Run)
         self.architecture_ = str(run.architecture)
         if run.shares_weights:
@@ -113,14 +110,6 @@ class _ArchitectureSearch(BaseEstimator, ABC):
         self.n_iter_ = max(1, int(run.result["kept"]["epoch"]))
         self.predictor_ = run.predictor()
         self.predictor_.ensemble.double()  # so that what is said of an input is the same in any company
-
-    def _made(self, task: Task) -> tuple[Space, Method]:
-        """Space and method; what was given by name goes by the data, what was given as an object stays."""
-        given = {"space": self.space, "method": self.method}
-        told = {kind: find(kind, name)[1] for kind, name in given.items() if isinstance(name, str)}
-        space, method = as_space(self.space), as_method(self.method)
-        chosen = chosen_for(task, space, method, told)
-        return updated(space, chosen["space"]), updated(method, chosen["method"])
 
     def _said(self, X: Any) -> Predictive | Gaussians:
         check_is_fitted(self)
