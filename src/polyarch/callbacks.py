@@ -17,6 +17,20 @@ from polyarch.spaces.base import Space
 
 @final
 @dataclass(frozen=True)
+class Foretold:
+    """How many seconds a search is going to take, by a few steps that were made before it."""
+
+    epochs: int
+    """Of all stages, at most."""
+    searching: float
+    ending: float
+    """To evaluate what was found."""
+    training: float
+    """To train the selected network of every repeat alone afterwards (`train_selected`); 0 where that has no sense."""
+
+
+@final
+@dataclass(frozen=True)
 class Beginning:
     """A search that is about to make its first step, or to go on where it was interrupted."""
 
@@ -104,6 +118,12 @@ class Callback:
     Callbacks are not part of a run: who resumes it gives them again. `TableTruth` is the exception.
     """
 
+    def on_forecast(self, foretold: Foretold) -> None:
+        """Before a new search begins; only where a subclass defines it, since a few steps must be made for it.
+
+        Not of a search that makes no more than a few steps itself, nor of one in several processes.
+        """
+
     def on_begin(self, beginning: Beginning) -> None:
         """Before the first step, or before the first after an interruption."""
 
@@ -118,6 +138,11 @@ class Callback:
 
     def on_end(self, ending: Ending) -> None:
         """After the search, before its results are written; again where it was killed in between and is resumed."""
+
+
+def hears_forecasts(callback: Callback) -> bool:
+    """Whether a callback defines `on_forecast`."""
+    return type(callback).on_forecast is not Callback.on_forecast
 
 
 def hears_steps(callback: Callback) -> bool:

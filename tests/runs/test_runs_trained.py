@@ -11,10 +11,9 @@ import polyarch as pa
 from polyarch import PolyarchError
 from polyarch.core import Stage
 from polyarch.methods import Standalone
+from polyarch.methods.standalone import alone
 from polyarch.report import write_report
-from polyarch.runs.config import Config
 from polyarch.runs.results import Networks
-from polyarch.runs.trained import recipe_for
 from polyarch.testing.toy import EnumeratedElbo
 from polyarch.training.augment import Augment
 from polyarch.training.optimisers import Adam, Sgd
@@ -74,11 +73,9 @@ class ByAdam(EnumeratedElbo):
         (ByAdam(batch_size=9), {"epochs": 5, "batch_size": 9, "weights": Standalone().weights}),
     ],
 )
-def test_what_was_set_for_the_search_stays(monkeypatch, searched, method, expected):
-    monkeypatch.setattr(Config, "make_method", lambda config: method)
-    assert recipe_for(searched, searched.architecture) == Standalone(
-        architecture=str(searched.architecture), **expected
-    )
+def test_what_was_set_for_the_search_stays(searched, method, expected):
+    found = alone(method, searched.config.make_space(), searched.architecture)
+    assert found == Standalone(architecture=str(searched.architecture), **expected)
 
 
 def test_in_python(tmp_path, spirals):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import platform
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
 from polyarch.cli.metrics import counted
 from polyarch.cli.options import Json, Set
+from polyarch.cli.waiting import waiting
 
 
 def doctor(
@@ -20,23 +22,31 @@ def doctor(
     preset: Annotated[str | None, typer.Option("--preset", help="A published search; see `polyarch list`.")] = None,
     repeats: Annotated[int, typer.Option("--repeats", min=1)] = 1,
     settings: Set = [],  # noqa: B006
+    timed: Annotated[
+        bool, typer.Option("--time", help="Also make a few steps, and say how long the search would take here.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Versions, devices, and the parameters and memory that a search with these options would need."""
     import torch
 
     from polyarch.cli.choices import asked, choose
+    from polyarch.cli.progress import Followed, in_words
+    from polyarch.runs.search import configured
+    from polyarch.runs.timing import foretell
     from polyarch.training.dry_run import dry_run
     from polyarch.training.lack_of_memory import saying_what_to_lower, what_to_lower
     from polyarch.version import __version__
 
     names = asked(preset, space, method, data)
     chosen = choose(names.space, names.method, names.data, settings, names.settings)
-    task, searched, how, by_rule = chosen.prepared()
+    with waiting(f"doctor: reading {names.data}"):
+        task, searched, how, by_rule = chosen.prepared()
     searched.check(task.shape)
     how.check(searched)
     with saying_what_to_lower(how, searched, repeats):
         estimate = dry_run(how, searched, task, repeats)
+        seconds = foretell(configured(searched, task, how, repeats=repeats), task) if timed else None
     drawn = searched.random().architectures if how.draws_from_space else searched.count()
     found: dict[str, Any] = {
         "versions": {
@@ -59,6 +69,7 @@ def doctor(
                 "total": estimate.total,
             },
             "bytes_on_cuda": {"graphs": estimate.graphs, "total": estimate.cuda_total},
+            **({"seconds": asdict(seconds)} if seconds else {}),
         },
     }
     for k in range(torch.cuda.device_count()):
@@ -79,6 +90,8 @@ def doctor(
     )
     for where, part in (("memory", "bytes"), ("on a CUDA device", "bytes_on_cuda")):
         print(f"  {where}:", ", ".join(f"{k} {_readable(v)}" for k, v in found["search"][part].items()))
+    if seconds:
+        print(f"  time: {in_words(seconds, Followed(trains=True, plain=True))}")
     for name, device in found["devices"].items():
         if device["memory"] < (estimate.total if name == "cpu" else estimate.cuda_total):
             print(f"  more than {name} has: start with {what_to_lower(how, searched, repeats)}")

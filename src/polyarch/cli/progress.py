@@ -7,11 +7,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
-from polyarch.callbacks import Beginning, Callback, Evaluation
+from polyarch.callbacks import Beginning, Callback, Evaluation, Foretold
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -27,13 +28,40 @@ METRICS = {
 """What is told of a network, under which name and in which form."""
 
 
+@final
+@dataclass(frozen=True)
+class Followed:
+    """What a command does after a search."""
+
+    trains: bool = False
+    """Trains the selected network alone, where that has a sense."""
+    plain: bool = False
+    """Fits plain models."""
+
+    def by(self, foretold: Foretold) -> dict[str, float]:
+        """Seconds of everything that comes after the last epoch, under what it is for."""
+        found = {"to evaluate what they find": foretold.ending}
+        if self.trains and foretold.training:
+            found["to train what is selected"] = foretold.training
+        if self.plain:
+            from polyarch.runs.plain import FLOOR, SHARE
+
+            found["for plain models"] = max(FLOOR, SHARE * foretold.searching)
+        return found
+
+
+NOTHING = Followed()
+
+
 class Shown(Callback, ABC):
     """Shows how far a search is, and says if it collapses."""
 
-    def __init__(self, title: str) -> None:
-        """Takes what the search is called."""
-        self.title = title
+    def __init__(self, title: str, followed: Followed = NOTHING) -> None:
+        """Takes what the search is called, and what comes after it."""
+        self.title, self.followed = title, followed
         self._said_collapse = False
+        self._stage, self._begun, self._since = 0, 0, 0.0
+        self._afterwards = 0.0
 
     @abstractmethod
     def say(self, text: str) -> None:
@@ -44,7 +72,14 @@ class Shown(Callback, ABC):
         """Shows what an evaluation found."""
 
     @override
+    def on_forecast(self, foretold: Foretold) -> None:
+        self._afterwards = sum(self.followed.by(foretold).values())
+        if foretold.searching + self._afterwards >= 1:
+            self.say(f"{self.title}: {in_words(foretold, self.followed)}")
+
+    @override
     def on_begin(self, beginning: Beginning) -> None:
+        self._from(beginning.stage, beginning.epoch)
         sizes = ", ".join(f"{count:,} {split}" for split, count in beginning.examples.items())
         tokens = f" of {beginning.tokens:,} tokens each" if beginning.tokens else ""
         self.say(f"{self.title}: {sizes} examples{tokens}")
@@ -65,6 +100,21 @@ class Shown(Callback, ABC):
     def on_finishing(self, doing: str) -> None:
         self.say(f"{self.title}: {doing}")
 
+    def left(self, evaluation: Evaluation) -> str:
+        """How long the stage goes on at this pace, and where it is the only one, what follows as it was foretold."""
+        stage, epoch = evaluation.metrics["stage"], evaluation.metrics["epoch"]
+        if stage != self._stage:
+            self._from(stage, 0)
+        if epoch == self._begun or epoch == evaluation.epochs:
+            return ""
+        seconds = (time.monotonic() - self._since) / (epoch - self._begun) * (evaluation.epochs - epoch)
+        if evaluation.stages > 1:
+            return f"{duration(seconds)} left of this stage"
+        return f"{duration(seconds + self._afterwards)} left"
+
+    def _from(self, stage: int, epoch: int) -> None:
+        self._stage, self._begun, self._since = stage, epoch, time.monotonic()
+
 
 @final
 class Says(Callback):
@@ -80,51 +130,38 @@ class Says(Callback):
 
 
 @contextmanager
-def progress(title: str = "search") -> Iterator[Shown]:
+def progress(title: str = "search", followed: Followed = NOTHING) -> Iterator[Shown]:
     """The callback that shows the progress of one search; a bar is taken down at the end, whatever happened."""
     if not sys.stderr.isatty():
-        yield Lines(title)
+        yield Lines(title, followed)
         return
     from rich.console import Console
     from rich.live import Live
 
     with Live(console=Console(stderr=True, highlight=False)) as live:
-        yield Bar(title, live)
+        yield Bar(title, live, followed)
 
 
 @final
 class Lines(Shown):
     """Plain lines, not too many."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, followed: Followed = NOTHING) -> None:
         """Nothing is printed yet."""
-        super().__init__(title)
+        super().__init__(title, followed)
         self._printed = -PLAIN_SECONDS
-        self._stage, self._begun, self._since = 0, 0, 0.0
 
     @override
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
     @override
-    def on_begin(self, beginning: Beginning) -> None:
-        super().on_begin(beginning)
-        self._from(beginning.stage, beginning.epoch)
-
-    def _from(self, stage: int, epoch: int) -> None:
-        self._stage, self._begun, self._since = stage, epoch, time.monotonic()
-
-    @override
     def show(self, evaluation: Evaluation) -> None:
-        now, stage, epoch = time.monotonic(), evaluation.metrics["stage"], evaluation.metrics["epoch"]
-        if stage != self._stage:
-            self._from(stage, 0)
+        now, epoch, left = time.monotonic(), evaluation.metrics["epoch"], self.left(evaluation)
         if now - self._printed < PLAIN_SECONDS and epoch < evaluation.epochs:
             return
         self._printed = now
-        left = (now - self._since) / (epoch - self._begun) * (evaluation.epochs - epoch) if epoch > self._begun else 0
-        ahead = f", {duration(left)} left{' of this stage' if evaluation.stages > 1 else ''}" if left else ""
-        where = f"{self.title}{_stage(evaluation)}: epoch {epoch}/{evaluation.epochs}{ahead}"
+        where = f"{self.title}{_stage(evaluation)}: epoch {epoch}/{evaluation.epochs}{left and f', {left}'}"
         self.say(f"{where}; {_said(evaluation)}")
 
 
@@ -132,19 +169,23 @@ class Lines(Shown):
 class Bar(Shown):
     """A bar with the time that is left, and beneath it what the last evaluation found."""
 
-    def __init__(self, title: str, live: Live) -> None:
+    def __init__(self, title: str, live: Live, followed: Followed = NOTHING) -> None:
         """Takes where it is drawn."""
         from rich.console import Group
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
         from rich.text import Text
 
-        super().__init__(title)
+        super().__init__(title, followed)
         epochs = TextColumn("epoch {task.completed}/{task.total}")
         self._live, self._numbers = live, Text()
         self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), epochs, TimeElapsedColumn(), TimeRemainingColumn()
+            TextColumn("{task.description}"),
+            BarColumn(),
+            epochs,
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
         )
-        self._job = self._bar.add_task(title, total=None)
+        self._job = self._bar.add_task(title, total=None, left="")
         live.update(Group(self._bar, self._numbers))
 
     @override
@@ -159,8 +200,16 @@ class Bar(Shown):
     @override
     def show(self, evaluation: Evaluation) -> None:
         done, total = evaluation.metrics["epoch"], evaluation.epochs
-        self._bar.update(self._job, description=f"{self.title}{_stage(evaluation)}", completed=done, total=total)
+        where, left = f"{self.title}{_stage(evaluation)}", self.left(evaluation)
+        self._bar.update(self._job, description=where, completed=done, total=total, left=left)
         self._numbers.plain = _said(evaluation)
+
+
+def in_words(foretold: Foretold, followed: Followed) -> str:
+    """How long a search takes with what follows it, and what for."""
+    told = {f"for {foretold.epochs} epochs": foretold.searching, **followed.by(foretold)}
+    parts = ", ".join(f"{duration(seconds)} {what}" for what, seconds in told.items() if seconds >= 0.5)
+    return f"about {duration(sum(told.values()))}: {parts}"
 
 
 def duration(seconds: float) -> str:

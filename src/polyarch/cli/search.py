@@ -14,6 +14,7 @@ import typer
 
 from polyarch.cli.options import AllowChanged, Json, Set, TimeLimitText
 from polyarch.cli.time_limit import TimeLimit
+from polyarch.cli.waiting import spinning, waiting
 
 if TYPE_CHECKING:
     from polyarch.callbacks import Callback
@@ -93,8 +94,6 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Learn a distribution over architectures, train the network that it selects, and write a report."""
-    from polyarch.errors import PolyarchError
-
     begun = time.monotonic()
     flags: dict[str, Any] = {"space": space, "method": method, "data": data, "seed": seed, "repeats": repeats}
     flags |= {"device": device, "precision": precision, "preset": preset, "time_limit": time_limit}
@@ -102,10 +101,14 @@ def search(
     again = f" --baselines {baselines}" if baselines else ""
     again += " --no-train" * no_train + " --no-plain" * no_plain
     with interruptible(out, again):
+        with spinning("polyarch: starting"):  # torch takes seconds to import
+            from polyarch.cli.progress import Followed
+            from polyarch.errors import PolyarchError
         begin_or_go_on = go_on if resume else _begin
         options = [part.strip() for part in baselines.split(",") if part.strip()]
         if baselines and time_limit:
             raise PolyarchError("--time-limit is for one search, and --baselines are others; leave one of them out")
+        flags["followed"] = Followed(trains=not no_train, plain=not no_plain)
         flags["limit"] = TimeLimit.of(time_limit, begun, trains=not no_train, plain=not no_plain)
         found = begin_or_go_on(out, flags, settings, options, allow_changed)
         runs = found if isinstance(found, list) else [found]
@@ -139,11 +142,12 @@ def _begin(
     chosen = choose(names.space, names.method, names.data, settings, names.settings)
     repeats = (names.repeats or chosen.repeats) if flags["repeats"] is None else flags["repeats"]
     truth = _table_truth(flags["table"], flags["column"])
-    task, space, method, by_rule = chosen.prepared(deep=bool(options))
+    with waiting(f"search: reading {names.data}"):
+        task, space, method, by_rule = chosen.prepared(deep=bool(options))
     baselines = _baselines(options, space, method)
     limit = flags["limit"].for_search(space, method, repeats) if flags["limit"] else None
     precision = flags["precision"] or "float32"
-    with progress() as bar:
+    with progress(followed=flags["followed"]) as bar:
         found = searching.search(
             space,
             task,

@@ -13,6 +13,7 @@ import typer
 from polyarch.cli.options import AllowChanged, Json, Set, TimeLimitText
 from polyarch.cli.search import finish, go_on, interruptible
 from polyarch.cli.time_limit import TimeLimit
+from polyarch.cli.waiting import waiting
 
 if TYPE_CHECKING:
     from polyarch.runs.run import Run
@@ -167,7 +168,9 @@ def _begin(
     if source is not None and inherit:
         presets["method"]["network"] = _form(source)
     chosen = choose(names["space"], _method(recipe), names["data"], settings, presets)
-    repeats, task = 1 if flags["repeats"] is None else flags["repeats"], chosen.source.task()
+    repeats = 1 if flags["repeats"] is None else flags["repeats"]
+    with waiting(f"training: reading {names['data']}"):
+        task = chosen.source.task()
     limit = flags["limit"].for_search(chosen.space, chosen.method, repeats) if flags["limit"] else None
     with progress("training") as bar:
         return searching.search(

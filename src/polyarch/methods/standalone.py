@@ -6,7 +6,7 @@ Two published protocols are presets: that of DARTS (cutout, auxiliary tower, dro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -14,10 +14,11 @@ from torch import Tensor
 from typing_extensions import override
 
 from polyarch import distributed
+from polyarch.architecture import Architecture
 from polyarch.core import Batch, Feed, Info, Meaning, Method, Problem, Stage, State, gradients
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
-from polyarch.settings import NonNegative, Positive, Share
+from polyarch.settings import NonNegative, Positive, Share, parts_of, settings_of
 from polyarch.spaces.base import Space
 from polyarch.spaces.sub_spaces import Restricted
 from polyarch.spaces.views import Sparse
@@ -139,3 +140,24 @@ def _inherit(state: State, previous: State) -> None:
                     "train it from scratch"
                 )
             value.copy_(given[name].expand_as(value))
+
+
+def alone(search: Method, space: Space, architecture: Architecture) -> Standalone:
+    """How a network of a search is trained alone: as `polyarch train` has it, but for what was set for the search.
+
+    A rate, a batch size, changes to images and a number of epochs that somebody set suit the data, and stay. Those that
+    a method has by default suit weights that many networks share, which one network learns from too slowly, and time in
+    which belief forms. In no case are there more epochs than the search had. What a method of one's own does not have,
+    or has in another form, is as `polyarch train` has it. So is early stopping: a search often keeps its last state,
+    since belief goes on learning, and here nothing but weights does.
+    """
+    usual, own = Standalone(architecture=str(architecture)), type(search)
+    defaults = {name: setting.default for name, setting in {**settings_of(own), **parts_of(own)}.items()}
+    kept: dict[str, Any] = {}
+    for name, kind in (("weights", Sgd), ("augment", Augment), ("batch_size", int)):
+        value = getattr(search, name, None)
+        if isinstance(value, kind) and value != defaults.get(name):
+            kept[name] = value
+    epochs = sum(stage.epochs for stage in search.stages(space))
+    kept["epochs"] = epochs if epochs != defaults.get("epochs") else min(epochs, usual.epochs)
+    return replace(usual, **kept)

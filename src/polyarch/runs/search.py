@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from polyarch import distributed
-from polyarch.callbacks import Beginning, Callback, Checkpoints, Evaluation, Step, hears_steps
+from polyarch.callbacks import Beginning, Callback, Checkpoints, Evaluation, Step, hears_forecasts, hears_steps
 from polyarch.core import Info, Method
 from polyarch.data.task import Task
 from polyarch.distributions import selection
@@ -32,7 +32,7 @@ from polyarch.runs.preparing import first_stage, prepare, streams_of
 from polyarch.runs.run import METRICS, Run, check_same_data, open_repeats, searched_seconds
 from polyarch.runs.saving import newest_whole, save, under
 from polyarch.runs.table_truth import open_table_truth, table_truth_of
-from polyarch.runs.timing import deadline, within_limit
+from polyarch.runs.timing import deadline, foretell, makes_few_steps, within_limit
 from polyarch.spaces.base import Space
 from polyarch.spaces.sub_spaces import Listed
 from polyarch.training.lack_of_memory import saying_what_to_lower
@@ -77,6 +77,41 @@ def search(
     if seed < 0:
         raise PolyarchError(f"seed must be 0 or more, not {seed}")
     space, task, method = resolve(space, task, method)
+    config = configured(space, task, method, seed, repeats, select, start, compute, open_table_truth(callbacks, space))
+    folder = Path(out)
+    if distributed.rank() == 0:
+        _check_free(folder)
+    with saying_what_to_lower(method, space, repeats):
+        hearing, known = [callback for callback in callbacks if hears_forecasts(callback)], None
+        if config.time_limit:
+            config, known = within_limit(config, task, config.time_limit - (time.monotonic() - begun))
+        heard = hearing and distributed.size() == 1 and not makes_few_steps(config, task)
+        foretold = foretell(config, task, known) if heard else None
+        loop = first_stage(config, task, start.allow_changed)  # what does not go together shows here
+        config = replace(config, method=configs.describe_method(loop.method))  # what it chose by rule, too
+        if distributed.rank() == 0:
+            say_if_too_short(loop.method, loop.problem, loop.state)
+        with _claimed(folder, config, task) if distributed.rank() == 0 else nullcontext():
+            if foretold:
+                for callback in hearing:
+                    callback.on_forecast(foretold)
+            spent = time.monotonic() - begun
+            runs = _train(folder, config, task, loop, deadline(config, spent, callbacks))
+    return _one_or_all(runs)
+
+
+def configured(
+    space: Space,
+    task: Task,
+    method: Method,
+    seed: int = 0,
+    repeats: int = 1,
+    select: str = "auto",
+    start: Start = Start(),
+    compute: Compute = Compute(),
+    truth: tuple[str, str] = ("", ""),
+) -> Config:
+    """A search as it is asked for, where all of that goes together; `truth` is a table and its column."""
     space.check(task.shape)
     method.check(space)
     if space.listed_only and not method.draws_from_space:
@@ -89,7 +124,6 @@ def search(
         raise PolyarchError(
             "noise that is learnt needs validation data, and there is none: set select=0.15, or noise=fixed"
         )
-    table, column = open_table_truth(callbacks, space)
     usual = method.prior(space)
     space_told, method_told = configs.describe_space(space), configs.describe_method(method)
     config = Config(
@@ -107,8 +141,8 @@ def search(
         code=own_code([space_told, method_told, task.likelihood.settings()]),
         belief_from=str(Path(start.belief_from).resolve()) if start.belief_from else "",
         weights_from=str(Path(start.weights_from).resolve()) if start.weights_from else "",
-        table=table,
-        column=column,
+        table=truth[0],
+        column=truth[1],
         time_limit=seconds_of(compute.time_limit) if compute.time_limit is not None else 0.0,
     )
     config.make_prior(space)
@@ -117,20 +151,7 @@ def search(
             f"{method.name} learns weights of edges in the space {space.name!r}, and a prior is over architectures; "
             "leave the prior uniform, or use parsec"
         )
-    folder = Path(out)
-    if distributed.rank() == 0:
-        _check_free(folder)
-    with saying_what_to_lower(method, space, repeats):
-        if config.time_limit:
-            config = within_limit(config, task, config.time_limit - (time.monotonic() - begun))
-        loop = first_stage(config, task, start.allow_changed)  # what does not go together shows here
-        config = replace(config, method=configs.describe_method(loop.method))  # what it chose by rule, too
-        if distributed.rank() == 0:
-            say_if_too_short(loop.method, loop.problem, loop.state)
-        with _claimed(folder, config, task) if distributed.rank() == 0 else nullcontext():
-            spent = time.monotonic() - begun
-            runs = _train(folder, config, task, loop, deadline(config, spent, callbacks))
-    return _one_or_all(runs)
+    return config
 
 
 def resume(

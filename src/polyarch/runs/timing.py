@@ -12,12 +12,14 @@ import torch
 from typing_extensions import override
 
 from polyarch import distributed
-from polyarch.callbacks import Callback, Evaluation
+from polyarch.callbacks import Callback, Evaluation, Foretold
 from polyarch.core import Method
 from polyarch.data.task import Task
 from polyarch.errors import PolyarchError
+from polyarch.methods.standalone import alone
 from polyarch.runs.config import Config, describe_method
 from polyarch.runs.preparing import prepare, streams_of
+from polyarch.runs.run import shares_weights
 from polyarch.spaces.base import Space
 from polyarch.streams import Streams
 from polyarch.training.evaluation import MOST
@@ -37,6 +39,8 @@ PASSES = 17
 """Over at most 512 examples, by which forward passes are timed when a search ends (`forward_times`)."""
 TRAINING = 0.5
 """The share of a search's time limit that training its selected network alone may take."""
+FEWEST = 30
+"""A search of fewer steps is not foretold: it would take hardly longer than that."""
 CALIBRATED = 4096
 """Examples at most, on which batch norm of members is measured (`calibration_batches`)."""
 
@@ -134,8 +138,8 @@ def fitted(method: Method, space: Space, foretold: Forecast, seconds: float) -> 
     return with_epochs(method, max(fits, 1))
 
 
-def within_limit(config: Config, task: Task, seconds: float) -> Config:
-    """A search in as many of its epochs as it can make in so many seconds, counted from now."""
+def within_limit(config: Config, task: Task, seconds: float) -> tuple[Config, Forecast]:
+    """A search in as many of its epochs as it can make in so many seconds from now on, and what its parts take."""
     if distributed.size() > 1:
         raise PolyarchError("a time limit is for a search in one process; start it without torchrun, or leave it out")
     begun = time.monotonic()
@@ -144,7 +148,34 @@ def within_limit(config: Config, task: Task, seconds: float) -> Config:
     shorter = fitted(method, config.make_space(), foretold, seconds - (time.monotonic() - begun))
     if shorter.epochs < method.epochs:
         logger.warning("there is time for %d of %d epochs", shorter.epochs, method.epochs)
-    return replace(config, method=describe_method(shorter))
+    return replace(config, method=describe_method(shorter)), foretold
+
+
+def makes_few_steps(config: Config, task: Task) -> bool:
+    """Whether a search is over before it could be foretold."""
+    method, space = config.make_method(), config.make_space()
+    steps = len(task.train) / method.batch_size * sum(stage.epochs for stage in method.stages(space))
+    return steps < FEWEST
+
+
+def foretell(config: Config, task: Task, known: Forecast | None = None) -> Foretold:
+    """How long a search takes, and training alone what it selects, as a network that is drawn at random would.
+
+    Args:
+        config: of the search.
+        task: its data.
+        known: what its parts take, where that was measured.
+    """
+    method, space = config.make_method(), config.make_space()
+    known = known or forecast(config, task)
+    training = 0.0
+    if shares_weights(space, method):
+        [choices] = space.random().sample(1, Streams(0)["architecture"]).tolist()
+        recipe = alone(method, space, space.architecture(choices))
+        own = forecast(replace(config, method=describe_method(recipe), prior="uniform", repeats=1), task)
+        training = config.repeats * (own.searching(recipe, space) + own.ending)
+    epochs = sum(stage.epochs for stage in method.stages(space))
+    return Foretold(epochs, known.searching(method, space), known.ending * config.repeats, training)
 
 
 @final

@@ -9,9 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,20 +17,17 @@ from torch import Tensor
 from polyarch import distributed
 from polyarch.architecture import Architecture
 from polyarch.callbacks import Callback
-from polyarch.core import Method
 from polyarch.data.likelihood import Gaussian, Likelihood
 from polyarch.errors import PolyarchError
-from polyarch.methods.standalone import Standalone
+from polyarch.methods.standalone import alone
 from polyarch.runs import search as searching
 from polyarch.runs.config import CONFIG
 from polyarch.runs.names import as_run
 from polyarch.runs.options import Compute
 from polyarch.runs.run import TRAINED, Run
 from polyarch.runs.timing import TRAINING
-from polyarch.settings import Setting, at_least, parts_of, settings_of
+from polyarch.settings import at_least
 from polyarch.streams import Streams
-from polyarch.training.augment import Augment
-from polyarch.training.optimisers import Sgd
 from polyarch.uncertainty.ensemble import BATCH, Apart, Ensemble
 from polyarch.uncertainty.gaussians import fitted
 
@@ -129,7 +124,7 @@ def _train(run: Run, home: Path, architecture: Architecture, seed: int, callback
         trained = searching.search(
             run.config.make_space(),
             task,
-            recipe_for(run, architecture),
+            alone(run.config.make_method(), run.config.make_space(), architecture),
             out=home,
             seed=seed,
             compute=Compute(run.config.device, run.config.precision, run.config.fast, _limit(run)),
@@ -142,28 +137,3 @@ def _train(run: Run, home: Path, architecture: Architecture, seed: int, callback
 def _limit(run: Run) -> float | None:
     """Of a search with a time limit, a share of it."""
     return TRAINING * run.config.time_limit or None
-
-
-def recipe_for(run: Run, architecture: Architecture) -> Standalone:
-    """How a network of a search is trained alone: as `polyarch train` has it, but for what was set for the search.
-
-    A rate, a batch size, changes to images and a number of epochs that somebody set suit the data, and stay. Those that
-    a method has by default suit weights that many networks share, which one network learns from too slowly, and time in
-    which belief forms. In no case are there more epochs than the search had. What a method of one's own does not have,
-    or has in another form, is as `polyarch train` has it. So is early stopping: a search often keeps its last state,
-    since belief goes on learning, and here nothing but weights does.
-    """
-    search, alone = run.config.make_method(), Standalone(architecture=str(architecture))
-    defaults = {name: setting.default for name, setting in _settings(type(search)).items()}
-    kept: dict[str, Any] = {}
-    for name, kind in (("weights", Sgd), ("augment", Augment), ("batch_size", int)):
-        value = getattr(search, name, None)
-        if isinstance(value, kind) and value != defaults.get(name):
-            kept[name] = value
-    epochs = sum(stage.epochs for stage in search.stages(run.config.make_space()))
-    kept["epochs"] = epochs if epochs != defaults.get("epochs") else min(epochs, alone.epochs)
-    return replace(alone, **kept)
-
-
-def _settings(method: type[Method]) -> dict[str, Setting]:
-    return {**settings_of(method), **parts_of(method)}
