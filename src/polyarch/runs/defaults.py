@@ -31,8 +31,8 @@ from polyarch.training.lack_of_memory import saying_what_to_lower
 Settings = Mapping[str, Mapping[str, Any]]
 """By group (`data`, `space`, `method`) and dotted name."""
 
-BUDGET = 1e11
-"""Multiply-accumulates of all forward passes of training: about half a minute of two cores."""
+BUDGET = 6e10
+"""Multiply-accumulates of all forward passes of training: half a minute of a core or two."""
 STEPS, STEPS_OF_IMAGES = 3000, 1000
 """So many steps of weights are enough for most tables; of images each takes several times as long."""
 FEWEST, MOST = 12, 150
