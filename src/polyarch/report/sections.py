@@ -322,5 +322,4 @@ def _python(report: ReportData) -> str:
         lines.append(("ensemble = run.ensemble()", "the mixture; ensemble.output(x) predicts"))
         if report.classifies:
             lines.append(("ensemble(x).mutual_information", "where its members disagree"))
-    wide = max(len(code) for code, about in lines if about)
-    return "\n".join(f"{code:{wide}}  # {about}" if about else code for code, about in lines)
+    return "\n".join(f"{code}  # {about}" if about else code for code, about in lines)
