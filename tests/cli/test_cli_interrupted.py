@@ -325,6 +325,8 @@ def test_what_is_not_standardised_is_told_to_be(tmp_path):
     assert advice == "--set standardise=true --set weights.lr=0.01 --set weights.grad_clip=5"
     found = cli(*command, *advice.split(), "--out", tmp_path / "again", "--json").json
     assert found["metrics"]["test"]["rmse"] < 50_000
+    assert "looks like regression" in said.err
+    assert "looks like regression" not in cli("evaluate", tmp_path / "again").err  # the run knows
 
 
 def test_a_search_that_diverges_later_keeps_what_it_measured(tmp_path, monkeypatch):

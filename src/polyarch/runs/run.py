@@ -418,7 +418,10 @@ class Run:
         source = self.config.data["source"]
         if source is None:
             return kept_task(self.folder, self.config, sample)
-        task = data.load(source["data"], **source["settings"])
+        settings = dict(source["settings"])
+        if settings.get("kind") == "auto" and isinstance(self.config.likelihood(), Gaussian):
+            settings["kind"] = "regression"  # which it turned out to be, and was said when the search began
+        task = data.load(source["data"], **settings)
         check_same_data(self.config, task)
         return task
 
