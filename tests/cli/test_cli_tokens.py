@@ -76,7 +76,7 @@ def test_a_model_learns_of_tokens(home, searched):
     assert searched.json["metrics"]["test"]["accuracy"] > 0.9
     assert "240 train, 80 select, 80 test examples of 6 tokens each" in searched.err
     kept = json.loads((home / "run" / "config.json").read_text())["data"]["inputs"]
-    assert kept == {"shape": [6], "type": "tokens", "low": [0.0], "high": [19.0], "columns": None}
+    assert kept == {"shape": [6], "type": "tokens", "low": [0.0], "high": [19.0], "columns": None, "parts": None}
     assert "6 tokens" in (home / "run" / "report.html").read_text()
 
 
