@@ -134,3 +134,16 @@ def test_reading_that_takes_long_is_said(monkeypatch):
         pa.data.load("none.csv")
     assert screen.getvalue().count("\n") == 1
     assert threading.active_count() <= before + 1
+
+
+def test_what_is_large_is_known_before_it_is_read(tmp_path):
+    table, folder = tmp_path / "own.csv", tmp_path / "images"
+    table.write_bytes(b"")
+    (folder / "cats").mkdir(parents=True)
+    assert not any(waiting.is_large(str(path)) for path in (table, folder, tmp_path / "none", "digits"))
+    with table.open("r+b") as file:
+        file.truncate(waiting.LARGE + 1)
+    for k in range(waiting.MANY + 1):
+        (folder / "cats" / f"{k}.png").touch()
+    assert waiting.is_large(str(table))
+    assert waiting.is_large(str(folder))

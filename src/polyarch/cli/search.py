@@ -14,7 +14,7 @@ import typer
 
 from polyarch.cli.options import AllowChanged, Json, Set, TimeLimitText
 from polyarch.cli.time_limit import TimeLimit
-from polyarch.cli.waiting import spinning, waiting
+from polyarch.cli.waiting import is_large, spinning, waiting
 
 if TYPE_CHECKING:
     from polyarch.callbacks import Callback
@@ -101,6 +101,8 @@ def search(
     again = f" --baselines {baselines}" if baselines else ""
     again += " --no-train" * no_train + " --no-plain" * no_plain
     with interruptible(out, again):
+        if data and is_large(data) and not sys.stderr.isatty():
+            print(f"search: {data} is large; reading it takes a while", file=sys.stderr, flush=True)
         with spinning("polyarch: starting"):  # torch takes seconds to import
             from polyarch.cli.progress import Followed
             from polyarch.errors import PolyarchError

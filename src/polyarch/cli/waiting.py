@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from contextlib import contextmanager
 
 MOMENT = 1.5
 """Seconds after which a line says what is being done; a terminal shows it at once, and forgets it."""
+LARGE, MANY = 10_000_000, 500
+"""Bytes of a file, and entries of a folder within a folder, from which on that is said before torch is imported."""
 
 
 @contextmanager
@@ -21,6 +24,16 @@ def spinning(doing: str) -> Iterator[None]:
 
     with Console(stderr=True).status(doing):
         yield
+
+
+def is_large(path: str) -> bool:
+    """Whether a file or a folder is so large that reading it takes a while on any machine."""
+    try:
+        if os.path.isdir(path):
+            return any(len(os.listdir(inner)) > MANY for inner in os.scandir(path) if inner.is_dir())
+        return os.path.isfile(path) and os.path.getsize(path) > LARGE
+    except OSError:  # whoever reads it says what is wrong
+        return False
 
 
 @contextmanager
