@@ -88,7 +88,8 @@ def test_labels_in_columns_of_a_table(home):
     evaluated = cli("evaluate", "run", "--data", "labels.csv", "--json").json
     assert evaluated["metrics"]["selected"].keys() >= {"hamming_accuracy", "exact_match", "f1", "log_likelihood"}
     assert "mutual inf." in cli("evaluate", "run").out
-    refused("predict", "run", "--inputs", "labels.csv", "--risk", "0.1", says="this run predicts labels")
+    (home / "inputs.csv").write_text("u,v\n0.5,-0.5\n")
+    refused("predict", "run", "--inputs", "inputs.csv", "--risk", "0.1", says="this run predicts labels")
     refused("evaluate", "run", "--classes", says="--classes is for classification, and this run predicts labels")
 
 
