@@ -30,7 +30,8 @@ def is_large(path: str) -> bool:
     """Whether a file or a folder is so large that reading it takes a while on any machine."""
     try:
         if os.path.isdir(path):
-            return any(len(os.listdir(inner)) > MANY for inner in os.scandir(path) if inner.is_dir())
+            with os.scandir(path) as found:
+                return any(len(os.listdir(inner)) > MANY for inner in found if inner.is_dir())
         return os.path.isfile(path) and os.path.getsize(path) > LARGE
     except OSError:  # whoever reads it says what is wrong
         return False
