@@ -284,9 +284,10 @@ def test_a_linear_problem_and_a_bad_search(tmp_path):
     assert found.sentences()[0].startswith("A plain model does better: logistic regression, by ")
     assert found.sentences()[1] == "Take that, or search longer, such as --set epochs=2."
     page = write_report(run, task).read_text(encoding="utf-8")
-    assert f"<b>{found.sentences()[0]}</b> {found.sentences()[1]}" in page
+    assert f'<p class="headline">{found.sentences()[0]}</p>' in page
+    assert f"<dt>Worth it?</dt><dd>{found.sentences()[1]}" in page
     accuracy = 100 * found.best.metrics["test"]["accuracy"]
-    assert f'<td>Logistic regression</td><td class="best">{accuracy:.1f}\u202f%</td>' in page
+    assert f'<td>Logistic regression</td><td class="best" data-label="accuracy">{accuracy:.1f}\u202f%</td>' in page
 
 
 def test_nothing_to_learn(tmp_path):
