@@ -209,9 +209,9 @@ def _depth_training(count: int, epochs: int, numbers: bool) -> dict[str, Any]:
     """How weights of residual networks are trained.
 
     The rate falls to 0, gradients of a batch of outliers are cut, and the less data, the more weights are held back:
-    more where numbers are to be predicted, which networks of little data follow into their noise.
+    most where few numbers are to be predicted, which networks follow into their noise.
     """
-    decay = _clipped(10 / count, 1e-4, 0.05) if numbers else _clipped(4 / count, 1e-4, 0.02)
+    decay = _clipped(10 / count, 1e-4, 0.05) if numbers else _clipped(20 / count, 1e-4, 0.02)
     return {
         "stopping.patience": max(30, epochs // 2),
         "weights.schedule.kind": "cosine",
