@@ -57,3 +57,11 @@ def test_one_set_runs_and_is_not_run_twice(own_data, call, tmp_path, capsys):
     capsys.readouterr()
     call(own_data, "--quick", "--out", tmp_path)
     assert capsys.readouterr().out == ""
+
+
+def test_the_page_shows_the_rows_that_are_kept(own_data):
+    found = own_data.read(own_data.OUT)
+    page = own_data.PAGE.read_text(encoding="utf-8")
+    assert found
+    assert own_data.with_table(page, found) == page
+    assert own_data.shown(found) in page
