@@ -253,10 +253,10 @@ def summary(found: Mapping[str, Sequence[Row]]) -> str:
     main, others = ({name: found[name] for name in sets if name in found} for sets in (MAIN, OTHERS))
     told = [f"At least as good within one standard error on {sum(map(holds, main.values()))} of {len(main)} sets"]
     if others:
-        told.append(f"and on {sum(map(holds, others.values()))} of {len(others)} that the rule was not made by")
+        told.append(f"and on {sum(map(holds, others.values()))} of {len(others)} of other kinds")
     machines = sorted({row["machine"] for rows in found.values() for row in rows})
     runs = "one seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
-    return f"{' '.join(told)}; {runs}, {'; '.join(machines)}."
+    return f"{' '.join(told)}; {runs}; {'; '.join(machines)}."
 
 
 def shown(found: Mapping[str, Sequence[Row]]) -> str:

@@ -1,7 +1,7 @@
 """Data of one's own, as people have it: files that a command is given, of sets that scikit-learn has or generates.
 
-`MAIN` are the ten sets that the page speaks of; `OTHERS` were kept out of all decisions on defaults, to see whether
-these hold elsewhere. What is generated is the same in every run: a seed decides about splits and about training alone.
+`MAIN` are the ten sets by which the rule for defaults was made; `OTHERS` are of other kinds, to see whether it holds
+elsewhere. What is generated is the same in every run: a seed decides about splits and about training alone.
 """
 
 from __future__ import annotations
