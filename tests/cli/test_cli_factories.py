@@ -63,8 +63,8 @@ def test_arguments(text, width, last, bias):
     ("text", "message"),
     [
         ("test_cli_factories:network(width=", "is no call ('(' was never closed)"),
-        ("test_cli_factories:network(width=8)(3)", "is not of the form my_file:Network(width=64)"),
-        ("test_cli_factories:network(width=8) + 1", "is not of the form my_file:Network(width=64)"),
+        ("test_cli_factories:network(width=8)(3)", "is not of the form test_cli_factories:network(width=64)"),
+        ("test_cli_factories:network(width=8) + 1", "is not of the form test_cli_factories:network(width=64)"),
         ("test_cli_factories:network(width=int('8'))", "int('8') is no plain value; write values as Python does"),
         ("test_cli_factories:network(width=wide)", "wide is no plain value"),
         ("test_cli_factories:network(**{'width': 3})", "give every argument by itself, not by **"),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 from typing import Any
 
 from polyarch import catalogue
+from polyarch.calls import read_call
 from polyarch.data.likelihood import Likelihood
 from polyarch.errors import PolyarchError
 from polyarch.settings import make, plain
@@ -16,22 +16,13 @@ BY_KIND = "auto"
 
 def likelihood_named(text: str) -> Likelihood:
     """The likelihood behind a text: `counts`, `my_likelihoods:Poisson`, or with settings, `my_file:StudentT(df=4)`."""
-    name, call, arguments = text.partition("(")
+    name, values, settings = read_call(text)
+    if values:
+        raise PolyarchError(f"{text!r}: say settings by their names: {name}(name=value, ...)")
     cls, _ = catalogue.find("likelihood", name)
     if not issubclass(cls, Likelihood):
         raise PolyarchError(f"{name!r} is no likelihood; make it a subclass of polyarch.Likelihood")
-    return _made(cls, _arguments(text, f"f({arguments}") if call else {})
-
-
-def _arguments(text: str, call: str) -> dict[str, Any]:
-    """What stands in the brackets: names with plain values, of which nothing is run."""
-    try:
-        parsed = ast.parse(call, mode="eval").body
-        if isinstance(parsed, ast.Call) and not parsed.args:
-            return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in parsed.keywords}
-    except (SyntaxError, ValueError):
-        pass
-    raise PolyarchError(f"{text!r} has settings that cannot be read; write them as (name=value, ...)")
+    return _made(cls, settings)
 
 
 def _made(cls: type[Likelihood], settings: dict[str, Any]) -> Likelihood:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import copy
 import hashlib
 import re
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from polyarch.calls import read_call
 from polyarch.errors import PolyarchError
 
 Factory = Callable[[], nn.Module]
@@ -32,7 +32,8 @@ def check_factory(given: object) -> None:
             "say what makes the module: ModuleSpace(Network) in Python, --space my_file:Network on the command line"
         )
     if isinstance(given, str):
-        _arguments(given)
+        if not given.startswith(HELD):
+            read_call(given)
     elif not callable(given):
         raise PolyarchError(
             f"{given!r} makes no module; give a class or function that does, a lambda such as lambda: Network(64), or "
@@ -127,36 +128,6 @@ def _digest(module: nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
-def _arguments(text: str) -> tuple[str, list[Any], dict[str, Any]]:
-    """`my_file:Network`, and the values that it is called with: those of `my_file:Network(64, bias=False)`."""
-    if text.startswith(HELD) or "(" not in text:
-        return text, [], {}
-    path, _, rest = text.partition("(")
-    wanted = "write values as Python does: numbers, texts in quotes, True, False, None, and lists of these"
-    try:
-        call = ast.parse(f"made({rest}", mode="eval").body
-    except (SyntaxError, ValueError) as error:
-        why = error.msg if isinstance(error, SyntaxError) else error
-        raise PolyarchError(f"{text!r} is no call ({why}); {wanted}") from None
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-        raise PolyarchError(f"{text!r} is not of the form my_file:Network(width=64); {wanted}")
-    for keyword in call.keywords:
-        if keyword.arg is None:
-            raise PolyarchError(f"{text!r}: give every argument by itself, not by **")
-    return (
-        path,
-        [_literal(text, node, wanted) for node in call.args],
-        {str(keyword.arg): _literal(text, keyword.value, wanted) for keyword in call.keywords},
-    )
-
-
-def _literal(text: str, node: ast.expr, wanted: str) -> Any:
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        raise PolyarchError(f"{text!r}: {ast.unparse(node)} is no plain value; {wanted}") from None
-
-
 def _resolved(text: str) -> Factory:
     if text.startswith(HELD):
         if identity(text) not in _held:
@@ -166,7 +137,7 @@ def _resolved(text: str) -> Factory:
                 "space=...); or search with what has a name: --space my_file:Network(width=64)"
             )
         return _held[identity(text)]
-    path, values, named = _arguments(text)
+    path, values, named = read_call(text)
     found = _found(path)
     return partial(found, *values, **named) if "(" in text else calls(found)
 
