@@ -134,7 +134,7 @@ def test_bad_npz(fails, tmp_path):
         ("", {}, "d.csv: the file is empty"),
         ("\n\n", {}, "no line of data"),
         ("a,label\n", {}, "no line of data"),
-        ("a,lable\n1,0\n", {}, "did you mean 'lable'"),
+        ("a,lable\n1,0\n", {}, "such as --set label=lable"),
         ("label\n1\n", {}, "no column besides the label"),
         ("a,a,label\n1,1,0\n", {}, "two columns 'a'"),
         ("a,label\n1,0\n2\n", {}, "line 3 has 1 cells"),
@@ -151,7 +151,7 @@ def test_bad_npz(fails, tmp_path):
         ("a,label\n1,0\n1,high\n", {"kind": "regression"}, "line 3 has the label 'high'"),
         ("a,label\n1,0\n1,0\n1,0\n1,0\n", {}, "all labels are 0"),
         ("a,label\n1,0\n", {"delimiter": ""}, "one character"),
-        ("a,label\n1,0\n", {"delimiter": ";"}, "did you mean 'a,label'"),
+        ("a,label\n1,0\n", {"delimiter": ";"}, "as if ',' stood between its cells"),
     ],
 )
 def test_bad_csv(fails, tmp_path, text, settings, fragment):

@@ -66,10 +66,18 @@ def kind_of(y: Array, setting: KindSetting, where: str) -> Kind:
 
 MANY = 12
 """Columns of which an error tells the names."""
+DELIMITERS = ",;\t|"
+"""What usually stands between the cells of a table."""
 
 
 def no_label(where: str, label: str, columns: Sequence[str]) -> PolyarchError:
     """The error for a table without the column that is to be predicted."""
+    between = next((character for character in DELIMITERS if character in columns[0]), "")
+    if len(columns) == 1 and between:
+        return PolyarchError(
+            f"{where} has one column, {columns[0]!r}, as if {between!r} stood between its cells; say so: "
+            f"--set delimiter={shlex.quote(between)} (delimiter={between!r} in Python)"
+        )
     told = ", ".join(columns[:MANY]) + (f" and {len(columns) - MANY} more" if len(columns) > MANY else "")
     likely = nearest(label, columns) or columns[-1]
     return PolyarchError(

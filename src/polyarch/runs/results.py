@@ -17,6 +17,7 @@ from polyarch.distributions.evidence import posterior, ruled_out
 from polyarch.distributions.selection import HELD_OUT_RULES
 from polyarch.files import read_json, write_json
 from polyarch.runs.run import NOISE, Run
+from polyarch.settings import plain
 from polyarch.spaces.cost import forward_seconds
 from polyarch.training.evaluation import MOST
 from polyarch.uncertainty.calibration import regression_summary, summary
@@ -288,7 +289,7 @@ def results(run: Run, task: Task, tell: Callable[[str], None]) -> dict[str, Any]
         **({"per_class": per_class} if per_class else {}),
         "evaluated": examples,
         **({"noise": read_json(run.folder / NOISE)} if run.config.likelihood().fits else {}),
-        "cost": {name: vars(run.space.cost(architecture, task.shape)) for name, architecture in shown.items()},
+        "cost": {name: plain(run.space.cost(architecture, task.shape)) for name, architecture in shown.items()},
         "budget": {"forward": history[-1]["forward"], "backward": history[-1]["backward"]},
         **forward_times(run, run.architecture, task.training.x[:512]),
     }
