@@ -13,6 +13,8 @@ from polyarch.core import Method
 from polyarch.data.loading import source_for, source_from
 from polyarch.data.source import Source, check_replaced
 from polyarch.data.task import Task
+from polyarch.distributions.priors import make_prior
+from polyarch.distributions.selection import check_rule
 from polyarch.errors import PolyarchError, unknown
 from polyarch.runs.defaults import Chosen, prepared
 from polyarch.scores.base import Score
@@ -49,6 +51,11 @@ class SearchSettings:
     by_data: bool = True
     """Whether what is not set of data, the space `depth` and how its weights are trained goes by the data; else it has
     the defaults that are listed. Published searches always have theirs."""
+
+    def __post_init__(self) -> None:
+        if self.prior:
+            make_prior(self.prior, ())  # what is misspelt is said before data is read
+        check_rule(self.selection)
 
 
 @dataclass(frozen=True)

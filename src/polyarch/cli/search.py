@@ -135,6 +135,7 @@ def interruptible(out: Path, again: str = "") -> Iterator[None]:
 def _begin(
     out: Path, flags: dict[str, Any], settings: list[str], options: list[str], allow_changed: bool
 ) -> Run | list[Run]:
+    from polyarch import distributed
     from polyarch.cli.choices import asked, choose
     from polyarch.cli.progress import Says, progress
     from polyarch.runs import search as searching
@@ -144,6 +145,8 @@ def _begin(
     chosen = choose(names.space, names.method, names.data, settings, names.settings)
     repeats = (names.repeats or chosen.repeats) if flags["repeats"] is None else flags["repeats"]
     truth = _table_truth(flags["table"], flags["column"])
+    if distributed.rank() == 0:
+        searching.check_free(out)
     with waiting(f"search: reading {names.data}"):
         task, space, method, by_rule = chosen.prepared(deep=bool(options))
     baselines = _baselines(options, space, method)

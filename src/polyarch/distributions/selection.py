@@ -51,12 +51,18 @@ HELD_OUT_RULES: dict[str, tuple[Callable[[Distribution, Evidence], tuple[int, ..
 """Rules of parsimony, that look at what options are worth on validation data, for one ordered decision."""
 
 
+def check_rule(name: str) -> None:
+    """Raises where no rule has that name."""
+    known = [*RULES, *HELD_OUT_RULES, "auto"]
+    if name not in known:
+        raise unknown("selection rule", name, known)
+
+
 def rule_for(name: str, ordered: bool, examples: Mapping[str, int]) -> str:
     """Spells `auto` out: for one ordered decision (a nested space) the paper's rule for the size of the data."""
+    check_rule(name)
     if name == "auto":
         return "95%" if ordered and examples["train"] >= SMALL_DATA else "argmax"
-    if name not in RULES | HELD_OUT_RULES:
-        raise unknown("selection rule", name, [*RULES, *HELD_OUT_RULES, "auto"])
     if name != "argmax" and not ordered:
         raise PolyarchError(f"select={name} is for one ordered decision, such as a depth; here, use argmax")
     if name in HELD_OUT_RULES and not examples.get("select"):

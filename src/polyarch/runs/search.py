@@ -80,7 +80,7 @@ def search(
     config = configured(space, task, method, seed, repeats, select, start, compute, open_table_truth(callbacks, space))
     folder = Path(out)
     if distributed.rank() == 0:
-        _check_free(folder)
+        check_free(folder)
     with saying_what_to_lower(method, space, repeats):
         hearing, known = [callback for callback in callbacks if hears_forecasts(callback)], None
         if config.time_limit:
@@ -193,7 +193,7 @@ def resume(
     return _one_or_all(open_repeats(folder, given, allow_changed=True))
 
 
-def _check_free(folder: Path) -> None:
+def check_free(folder: Path) -> None:
     """Raises unless a new run may go into a folder; what a search leaves that was killed before it began is no run."""
     if (folder / CONFIG).exists():
         raise PolyarchError(f"{folder} already holds a run; choose another --out, or go on with it by --resume")
@@ -210,7 +210,7 @@ def _claimed(folder: Path, config: Config, task: Task) -> Iterator[None]:
     """Makes, locks and marks a folder as this run's: of several searches that begin in it at once, one goes on."""
     made = make_folder(folder)
     with locked(folder):
-        _check_free(folder)
+        check_free(folder)
         try:
             keep_examples(folder, task)
             config.write(folder)
