@@ -32,7 +32,7 @@ from torch import Tensor
 
 import polyarch as pa
 from polyarch.distributions import Categorical, selection
-from polyarch.distributions.evidence import posterior, ruled_out
+from polyarch.distributions.evidence import Evidence, posterior, ruled_out
 from polyarch.runs.run import Run
 from polyarch.spaces.views import All
 from reproduce.showing import Part, Row, Section, about, as_table, chosen, keep, over, page, sized_parser
@@ -130,7 +130,7 @@ def pruned(weights: Tensor, depth: int) -> Tensor:
     return cut
 
 
-def described(belief: Categorical, prior: Categorical, held_out: Tensor, probs: Tensor, target: Tensor) -> Row:
+def described(belief: Categorical, prior: Categorical, known: Evidence, probs: Tensor, target: Tensor) -> Row:
     """What a belief is like, and what every rule makes of it."""
     [weights] = belief.probs().values()
     weights = weights.double()
@@ -141,7 +141,7 @@ def described(belief: Categorical, prior: Categorical, held_out: Tensor, probs: 
         "full": worth(torch.einsum("d,dnc->nc", weights, probs), target),
     }
     for rule in RULES:
-        [depth] = selection.select(belief, rule, held_out)
+        [depth] = selection.select(belief, rule, known)
         mixture = torch.einsum("d,dnc->nc", pruned(weights, depth), probs)
         found[rule] = {"depth": depth, "network": worth(probs[depth], target), "mixture": worth(mixture, target)}
     return found
@@ -164,7 +164,7 @@ def study(name: str, given: Namespace) -> Rows:
             row["lag"] = {split: run.distribution.kl(own).item() for split, own in exact.items()}
             for belief, own in beliefs.items():
                 assert isinstance(own, Categorical)
-                row[belief] = described(own, prior, known.held_out, probs, task.test.y)
+                row[belief] = described(own, prior, known, probs, task.test.y)
             yield row
     for depth in FIXED:
         for run, _ in trained(data, pa.methods.FixedDepth(depth=depth, **training), given):

@@ -67,7 +67,7 @@ def rows(given: Namespace) -> Rows:
                     "way": way,
                     "seed": draw,
                     "kept": run.result["kept"]["epoch"],
-                    "belief": described(belief, prior, run.evidence.held_out, probs, task.test.y),
+                    "belief": described(belief, prior, run.evidence, probs, task.test.y),
                     "train": (run.evidence.train / len(task.train)).tolist(),
                     "test": [worth(own, task.test.y)["log_likelihood"] for own in probs],
                 }

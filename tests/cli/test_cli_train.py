@@ -62,7 +62,7 @@ def test_a_known_good_cell_learns_digits(tmp_path):
     found = cli(*told, "--json").json
     assert found["metrics"]["test"]["accuracy"] >= 0.97
     assert found["architecture"] == CELL
-    assert found["cost"]["selected"] == vars(
+    assert found["cost"]["selected"] == plain(
         pa.spaces.NasBench201(channels=4, cells=1).cost(
             pa.spaces.NasBench201().parse(CELL), pa.data.load("digits").shape
         )

@@ -85,7 +85,7 @@ def test_what_is_said_is_about_it(handed_over):
     judged = cli("evaluate", handed_over, "--json").json["metrics"]
     assert judged["trained"] == pytest.approx(found["metrics"]["test_trained"])
     rows = [line.partition("  ")[0] for line in cli("evaluate", handed_over).out.splitlines()[1:4]]
-    assert rows == ["selected, trained alone", "selected, shared weights", "ensemble, shared weights"]
+    assert rows == ["selected network", "selected network, shared weights", "mixture, shared weights"]
 
 
 def test_it_is_what_predicts(tmp_path, handed_over):

@@ -129,7 +129,7 @@ def test_the_best_repeat_is_marked_and_named(tmp_path):
     assert found["best"] == json.loads((out / "result.json").read_text())["best"] == best
     lines = [line for line in cli("show", out).out.splitlines() if ", seed " in line]
     assert [line.endswith(", the best of 3 on validation data:") for line in lines] == [s == best for s in valid]
-    for verb in (("evaluate", out), ("predict", out, "--inputs", "x"), ("select", out, "--by", "parameters")):
+    for verb in (("evaluate", out), ("select", out, "--by", "parameters")):
         refused(*verb, says=("holds 3 repeats", f"{out / f'seed-{best}'}, the best"))
     assert ", the best" not in cli("show", out / "seed-4").out.splitlines()[0]
 

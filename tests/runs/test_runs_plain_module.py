@@ -189,7 +189,8 @@ def test_weights_by_their_names(runs, tmp_path):
 @pytest.mark.parametrize("name", ["own", "cell", "depth"])
 def test_a_model_is_trained_further_and_saved(runs, tmp_path, name):
     run = runs[name]
-    train, model = run.task().train, run.model().requires_grad_().train()
+    deepest = run.space.parse("depth=3") if name == "depth" else run.architecture  # the selected one is linear
+    train, model = run.task().train, run.model(deepest).requires_grad_().train()
     optimiser = torch.optim.Adam(model.parameters(), 0.01)
     losses = []
     for _ in range(15):

@@ -57,7 +57,7 @@ def test_both_savings_are_shown_as_whose_they_are(timed, capsys):
     assert json.loads(capsys.readouterr().out)["forward_saving"].keys() == {"selected", "ensemble"}
     page = " ".join(re.sub(r"<[^>]*>", " ", write_report(run, run.task()).read_text()).split())
     assert "saves 70 % of the forward time of the network alone, 60 % of that of the mixture" in page
-    assert re.search(r"forward time saved\W+70 %\W+mixture 60 %", page)
+    assert re.search(r"forward time saved\W+70 %\W+pruned mixture 60 %", page)
     assert re.search(r"forward pass, network alone 30\S* ms 100\S* ms 70 % saved", page)
     assert re.search(r"forward pass, mixture 80\S* ms 200\S* ms 60 % saved", page)
 

@@ -228,7 +228,7 @@ def test_soft_is_the_weighted_sum_at_every_place(supernet):
 
 
 def test_no_view_of_nested_spaces(supernet):
-    with pytest.raises(PolyarchError, match="'module' is not nested: it does not run under All"):
+    with pytest.raises(PolyarchError, match="'test_choice:Layers' is not nested: it does not run under All"):
         supernet(inputs(3), All())
 
 

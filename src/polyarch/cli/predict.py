@@ -53,8 +53,10 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Class, probabilities, entropy and mutual information of every input, or mean, deviation and quantiles, as CSV."""
-    runs, folder = _asked(run, all_seeds, allow_changed), run
+    (runs, about), folder = _asked(run, all_seeds, allow_changed), run
     names, x = runs[0].inputs_at(inputs)  # to which those of other seeds are alike
+    if about:
+        print(f"polyarch: {about}", file=sys.stderr)
     found: list[dict[str, Any]] = []
     for opened in runs:
         said: dict[str, Any] = {"run": str(folder), **({"seed": opened.seed} if opened.folder != folder else {})}
@@ -66,8 +68,8 @@ def predict(
         _write([({"seed": said["seed"]} if all_seeds else {}) | row for said in found for row in said["predictions"]])
 
 
-def _asked(folder: Path, all_seeds: bool, allow_changed: bool) -> list[Run]:
-    """The run that predicts: of several seeds the best, which is said, or all of them."""
+def _asked(folder: Path, all_seeds: bool, allow_changed: bool) -> tuple[list[Run], str]:
+    """The run that predicts: of several seeds the best, and a sentence that says so, or all of them."""
     from polyarch.errors import PolyarchError
     from polyarch.runs.run import open_best, open_repeats
 
@@ -75,16 +77,13 @@ def _asked(folder: Path, all_seeds: bool, allow_changed: bool) -> list[Run]:
     if all_seeds:
         if len(runs) == 1:
             raise PolyarchError(f"--all-seeds is for a run of several, and {folder} has one seed; leave it out")
-        return runs
+        return runs, ""
     if len(runs) == 1:
-        return runs
+        return runs, ""
     best = open_best(folder, allow_changed=allow_changed)
     by = "on validation data" if "select" in best.result["metrics"] else "by the training objective"
-    print(
-        f"polyarch: predictions are of seed {best.seed}, the best of {len(runs)} {by}; --all-seeds adds the others",
-        file=sys.stderr,
-    )
-    return [best]
+    about = f"predictions are of seed {best.seed}, the best of {len(runs)} {by}; --all-seeds adds the others"
+    return [best], about
 
 
 def _predictions(
