@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from own_network import Own
 from pages import PAGES
 from rewriting import in_stages, rewritten
-from torch import nn
 
 import polyarch as pa
 from polyarch.data.task import Task
@@ -143,22 +143,6 @@ def wiring(home, images):
 def wirings(home, images):
     method = pa.methods.StochasticArchitectures(epochs=2, batch_size=8)
     return made(home / "wirings", WIRING, images, method, repeats=3)
-
-
-class Own(nn.Module):
-    """A model with names that take room."""
-
-    def __init__(self):
-        super().__init__()
-        sizes = {"conv3x3": 3, "depthwise_separable_conv5x5": 5}
-        self.first = pa.Choice("first", {name: nn.Conv2d(1, 4, k, padding=k // 2) for name, k in sizes.items()})
-        self.act = pa.Choice("activation_after_the_first", {"relu": nn.ReLU(), "tanh": nn.Tanh(), "gelu": nn.GELU()})
-        pools = {"max": nn.MaxPool2d(2), "average": nn.AvgPool2d(2)}
-        self.pool = pa.Choice("pooling_of_the_last_feature_map_before_the_head", pools)
-        self.head = nn.Linear(64, 3)
-
-    def forward(self, x):
-        return self.head(self.pool(self.act(self.first(x))).flatten(1))
 
 
 OWN_METHOD = pa.methods.Parsec(epochs=2, batch_size=8, samples=1, arch={"lr": 0.3})
