@@ -36,7 +36,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 import polyarch as pa
 from polyarch.data.task import Split, Task
 from polyarch.runs.plain_fitting import features
-from reproduce.own_data_sets import MAIN, OTHERS, SETS, OwnData
+from reproduce.own_data_sets import AFTER, MAIN, OTHERS, SETS, OwnData
 from reproduce.showing import RESULTS, Row, as_table, chosen, machine, parser_of
 
 Array = NDArray[Any]
@@ -250,13 +250,15 @@ def table(found: Mapping[str, Sequence[Row]]) -> str:
 def summary(found: Mapping[str, Sequence[Row]]) -> str:
     """What the table says, in words."""
     seeds = sorted({row["seed"] for rows in found.values() for row in rows})
-    main, others = ({name: found[name] for name in sets if name in found} for sets in (MAIN, OTHERS))
-    told = [f"At least as good within one standard error on {sum(map(holds, main.values()))} of {len(main)} sets"]
-    if others:
-        told.append(f"and on {sum(map(holds, others.values()))} of {len(others)} of other kinds")
+    kinds = ((MAIN, "sets"), (OTHERS, "of other kinds"), (AFTER, "that were made when the rule was done"))
+    told = []
+    for sets, what in kinds:
+        held = [holds(found[name]) for name in sets if name in found]
+        if held:
+            told.append(f"{sum(held)} of {len(held)} {what}")
     machines = sorted({row["machine"] for rows in found.values() for row in rows})
     runs = "one seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
-    return f"{' '.join(told)}; {runs}; {'; '.join(machines)}."
+    return f"At least as good within one standard error on {', '.join(told)}; {runs}; {'; '.join(machines)}."
 
 
 def shown(found: Mapping[str, Sequence[Row]]) -> str:

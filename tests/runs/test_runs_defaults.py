@@ -11,7 +11,16 @@ import polyarch as pa
 from polyarch.cli.choices import asked, choose
 from polyarch.data.source import Source
 from polyarch.runs.config import Config
-from polyarch.runs.defaults import augmentation, batch_size, chosen_for, epochs, image_side, prepared, split_sizes
+from polyarch.runs.defaults import (
+    augmentation,
+    batch_size,
+    chosen_for,
+    epochs,
+    image_side,
+    prepared,
+    split_sizes,
+    weight_decay,
+)
 from polyarch.settings import dotted, plain
 
 LEFT = {"data": (), "space": (), "method": ()}
@@ -192,5 +201,12 @@ def test_weights_are_held_back_most_where_few_numbers_are_to_be_predicted():
         task = pa.data.load((x, y))
         found[kind] = chosen_for(task, pa.spaces.ResidualDepth(), pa.methods.FixedDepth(), LEFT)["method"]
     decays = [own["weights.weight_decay"] for own in (found["classes"], found["numbers"])]
-    assert decays == [0.02, 0.04]  # the most for classes, and 10 / 260 to one digit
+    assert decays == [weight_decay(260, x.shape[1:], numbers=False), 0.02]
     assert found["classes"]["epochs"] == found["numbers"]["epochs"]
+
+
+def test_weights_are_held_back_less_where_there_is_less_to_learn_by_heart():
+    decays = [weight_decay(300, (features,), numbers=False) for features in (2, 9, 25, 100, 1000)]
+    assert decays == [0.003, 0.006, 0.01, 0.02, 0.02]
+    assert weight_decay(20_000, (25,), numbers=False) == 0.001
+    assert weight_decay(10**7, (25,), numbers=True) == 0.0001

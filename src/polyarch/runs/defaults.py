@@ -132,7 +132,12 @@ def chosen_for(
     passes = method.epochs if "epochs" in set_by_hand else epochs(count, size, macs, budget, steps)
     training: dict[str, Any] = {"batch_size": size, "epochs": passes}
     if isinstance(method, VariationalDepth | FixedDepth):
-        training |= _depth_training(count, passes, numbers=isinstance(task.likelihood, Gaussian))
+        training |= {
+            "stopping.patience": max(30, passes // 2),
+            "weights.schedule.kind": "cosine",
+            "weights.weight_decay": weight_decay(count, task.input_shape, isinstance(task.likelihood, Gaussian)),
+            "weights.grad_clip": 1.0,
+        }
     if images:
         training |= augmentation(task.input_shape)
     return {"space": sizes, "method": _left(training, told.get("method"), method)}
@@ -173,6 +178,21 @@ def epochs(count: int, batch: int, macs: int, budget: float = BUDGET, steps: int
     return int(_clipped(min(steps / max(1, count // batch), budget / (count * max(1, macs))), FEWEST, MOST))
 
 
+def weight_decay(count: int, shape: Sequence[int], numbers: bool) -> float:
+    """How much weights are held back, to one digit.
+
+    The less data, the more; and of classes the fewer features, the less, which leave little to learn by heart. Where
+    numbers are predicted, networks follow their noise however few features there are.
+
+    Args:
+        count: of training examples.
+        shape: of what a network sees of one.
+        numbers: whether numbers are predicted.
+    """
+    most = 0.02 if numbers else min(0.02, 0.002 * math.sqrt(math.prod(shape)))
+    return float(f"{_clipped((10 if numbers else 20) / count, 1e-4, most):.1g}")
+
+
 def image_side(sizes: Sequence[tuple[int, int]]) -> int:
     """Height and width that images (width, height) are scaled to; 0 where they may stay as they are."""
     if len(set(sizes)) == 1 and max(sizes[0]) <= LARGEST_SIDE:
@@ -203,21 +223,6 @@ def _sizes(count: int, images: bool) -> dict[str, Any]:
     if images:
         return {"max_depth": min(depth, 5), "width": 32}
     return {"max_depth": depth, "width": int(_clipped(_power_of_two(2 * math.sqrt(count)), 16, 128))}
-
-
-def _depth_training(count: int, epochs: int, numbers: bool) -> dict[str, Any]:
-    """How weights of residual networks are trained.
-
-    The rate falls to 0, gradients of a batch of outliers are cut, and the less data, the more weights are held back:
-    most where few numbers are to be predicted, which networks follow into their noise.
-    """
-    decay = _clipped(10 / count, 1e-4, 0.05) if numbers else _clipped(20 / count, 1e-4, 0.02)
-    return {
-        "stopping.patience": max(30, epochs // 2),
-        "weights.schedule.kind": "cosine",
-        "weights.weight_decay": float(f"{decay:.1g}"),
-        "weights.grad_clip": 1.0,
-    }
 
 
 def _scaled(source: Source, told: Collection[str] | None) -> tuple[Source, dict[str, Any]]:
