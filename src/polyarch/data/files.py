@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from polyarch.data.arrays import from_arrays
 from polyarch.data.checks import Array, reason
-from polyarch.data.frames import Frame, check_named, column_of, is_gap, parsed
+from polyarch.data.frames import Frame, check_named, is_gap, parsed, typed_frame
 from polyarch.data.kinds import check_columns, say_left_over
 from polyarch.data.likelihood import ClassWeights
 from polyarch.data.own_likelihoods import BY_KIND
@@ -156,7 +156,7 @@ class TableFile(FileSource):
         """What one column holds."""
         if label not in frame.columns:
             raise no_label(self.text, label, list(frame.columns))
-        cells = frame.columns[label]
+        cells = frame.column(label)
         empty = np.isnan(cells) if cells.dtype.kind == "f" else cells == ""
         if empty.any():
             raise PolyarchError(
@@ -352,11 +352,8 @@ def parquet_frame(path: str) -> Frame:
     check_distinct(path, table.column_names)
     if not table.num_rows or not table.num_columns:
         raise PolyarchError(f"{path}: the table is empty; add examples")
-    columns = {
-        name: column_of(column.to_pylist(), name, path, str(column.type))
-        for name, column in zip(table.column_names, table.columns, strict=True)
-    }
-    return Frame(columns, lambda row: f"{path}: row {row}")
+    named = zip(table.column_names, table.columns, strict=True)
+    return typed_frame(((name, column.to_pylist(), str(column.type)) for name, column in named), path)
 
 
 def check_distinct(path: str, header: list[str]) -> None:
