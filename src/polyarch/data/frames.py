@@ -46,12 +46,13 @@ class Frame:
             raise PolyarchError(self.refused[name])
         return self.columns[name]
 
-    def numbers(self, name: str, gaps: Collection[str] = ()) -> Array:
+    def numbers(self, name: str, gaps: Collection[str] = (), settable: bool = False) -> Array:
         """A column as float64 [rows], NaN in its gaps; raises where a cell is neither.
 
         Args:
             name: of the column.
             gaps: what else stands for a gap.
+            settable: whether that is a setting still, as it is for a search and not for a run.
         """
         column = self.column(name)
         if column.dtype.kind == "f":
@@ -63,9 +64,10 @@ class Frame:
             wrong = np.isnan(values) & ~self.missing(name, gaps)
             if wrong.any():
                 row = int(wrong.argmax())
+                gap = f"set missing={column[row]}" if settable else "leave the cell empty"
                 raise PolyarchError(
                     f"{self.place(row)} has {column[row]!r} in column {name!r}, no number, as its other cells are; "
-                    f"mend it, or, where it stands for a gap, set missing={column[row]}"
+                    f"mend it, or, where it stands for a gap, {gap}"
                 )
         too_large = np.abs(values) > LARGEST
         if too_large.any():

@@ -206,7 +206,7 @@ def of_use(
                     *(where, name, different, len(words), f"; to keep it, set categories={name}" if settable else ""),
                 )
                 continue
-        elif holds == "number" and _counts_rows(frame.numbers(name, missing)):
+        elif holds == "number" and _counts_rows(frame.numbers(name, missing, settable)):
             logger.warning(
                 "%s: column %r counts the rows, and says nothing of new ones; to leave it out, %s",
                 *(where, name, f"set drop={name}" if settable else "give the others alone"),
