@@ -145,7 +145,7 @@ class ArchitectureSearchClassifier(ClassifierMixin, _ArchitectureSearch):
         check_classification_targets(y)
         self.classes_, indices = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y has one class alone, {self.classes_[0]!r}; classification needs at least two classes")
+            raise ValueError(f"y has one class alone, {self.classes_[0]}; classification needs at least two classes")
         return (y if is_text(y) else indices), "classification"  # the run knows words by their name
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:

@@ -124,6 +124,15 @@ def test_missing_columns_are_refused_by_name(home, tmp_path):
     assert files(home) == before
 
 
+def test_advice_for_a_run_is_about_its_data_and_not_about_settings(home, tmp_path):
+    unlabelled = write(tmp_path / "unlabelled.csv", TABLE, ";")
+    told = refused("evaluate", home / "run", "--data", unlabelled, says=("no column 'kind', which the run predicts",))
+    assert "--set" not in told.err
+    wrong = write(tmp_path / "wrong.csv", TABLE | {"width": ["wide", *TABLE["width"][1:]]}, ";")
+    told = refused("predict", home / "run", "--inputs", wrong, says=("line 2 has 'wide'", "leave the cell empty"))
+    assert "missing=" not in told.err
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_no_change_of_columns_changes_a_prediction_silently(home, plain, tmp_path, seed):
     """Columns are shuffled, added, dropped, renamed and written in other ways: answers are the same, or refused."""

@@ -77,7 +77,7 @@ def test_a_dataset_of_pillow_images_and_ints():
         (X, np.zeros(20), "all labels are 0"),
         (X, Y[:19], "x has 20 examples but arrays: y has 19"),
         (X, np.eye(2)[Y], "y has the shape [20, 2]"),
-        (X, np.array(["a"] * 20), "all labels are"),
+        (X, np.array(["a"] * 20), "all labels are a;"),
         (X, np.array([["a", "b"]] * 20), "give one class per example"),
         (X.astype(complex), Y, "give numbers"),
         (X[:, 0], Y, "shape [20]"),

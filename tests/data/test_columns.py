@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from polyarch.data import load
+from polyarch.data import load, read_inputs
 from polyarch.data.kinds import inputs_from
 from polyarch.data.preprocess import feature_names, preprocess_from
 
@@ -126,6 +126,22 @@ def test_columns_may_be_left_out_and_numbers_may_be_categories(tmp_path, caplog)
     assert caplog.text == ""
     load(tmp_path / "d.csv")
     assert "column 'id' counts the rows" in caplog.text
+
+
+def test_dates_are_refused_where_they_are_wanted_and_nowhere_else(table, tmp_path, caplog, fails):
+    """What is left out, or is no column of the run's, need not be anything that can be learnt from."""
+    table["label"] = np.arange(ROWS) % 2
+    dated = pd.concat([pd.DataFrame({"when": pd.date_range("2024-01-01", periods=ROWS)}), table], axis=1)
+    dated.to_parquet(tmp_path / "d.parquet")
+    fails(tmp_path / "d.parquet", "column 'when' holds dates", "leave the column out")
+    fails(tmp_path / "d.parquet", "column 'when' holds dates", label="when")
+    task = load(tmp_path / "d.parquet", drop=("id", "when"))
+    _, x = read_inputs(str(tmp_path / "d.parquet"), task.inputs)
+    assert torch.equal(x[task.indices["train"]].nan_to_num(-9), task.train.x.nan_to_num(-9))
+    caplog.clear()
+    load((table.drop(columns="label"), table["label"]))
+    assert "column 'id' has 400 different texts in 400 rows" in caplog.text
+    assert "categories=" not in caplog.text  # which a data frame has no setting for
 
 
 def test_gaps_have_many_names_and_may_have_more(tmp_path):

@@ -16,7 +16,7 @@ Y = np.arange(20) % 2
 
 
 def read_inputs(path, shape):
-    return inputs.read_inputs(path, Inputs(shape))
+    return inputs.read_inputs(str(path), Inputs(shape))
 
 
 def trained_on(path, **settings):
@@ -231,6 +231,22 @@ def test_colour_becomes_grey(tmp_path):
     assert read_inputs(str(tmp_path), (1, 4, 5))[1].unique().tolist() == [18]  # 0.299 R + 0.587 G + 0.114 B
     Image.new("L", (5, 4), 7).save(tmp_path / "0.png")
     assert read_inputs(str(tmp_path), (3, 4, 5))[1].unique().tolist() == [7]
+
+
+def test_what_is_not_looked_at_in_images_is_said(tmp_path, caplog):
+    """That they are transparent; and that they are grey for a run in colour, or in colour for a grey one."""
+    for name, mode in (("a/0.png", "RGB"), ("a/1.png", "RGBA"), ("b/0.png", "RGBA"), ("b/1.png", "RGB")):
+        write_image(tmp_path / "clear" / name, mode)
+    full = Image.new("RGBA", (6, 5), (1, 2, 3, 255))
+    full.save(tmp_path / "clear" / "b" / "1.png")  # not transparent, though it might be
+    load(tmp_path / "clear", select=0, test=0)
+    assert f"{tmp_path}/clear/a/1.png is transparent, as are 2 of 4 images" in caplog.text
+    for mode, channels, says in (("L", 3, "all images are grey"), ("RGB", 1, "looked at in grey"), ("L", 1, "")):
+        write_image(tmp_path / mode / "0.png", mode)
+        caplog.clear()
+        read_inputs(tmp_path / mode, (channels, 5, 6))
+        assert says in caplog.text
+        assert bool(caplog.text) == bool(says)
 
 
 def test_bad_images(tmp_path):

@@ -51,4 +51,19 @@ OVERLAPS = """(() => {
 })()"""
 """Pairs of texts that lie on each other, in pictures and on the page."""
 
-EYES = {"sticks out": STICKS_OUT, "overflows": OVERFLOWS, "cut": CUT, "overlaps": OVERLAPS, "tiny": TINY}
+BROKEN = """[...document.querySelectorAll('td, th')].filter(e => {
+  if (!/^[a-z]{2,14}$/i.test(e.innerText.trim())) return false;
+  const range = document.createRange();
+  range.selectNodeContents(e);
+  return range.getClientRects().length > 1;
+}).map(e => e.innerText.trim())"""
+"""Single words of tables that are broken over lines."""
+
+EYES = {
+    "sticks out": STICKS_OUT,
+    "overflows": OVERFLOWS,
+    "cut": CUT,
+    "overlaps": OVERLAPS,
+    "tiny": TINY,
+    "broken": BROKEN,
+}

@@ -108,6 +108,7 @@ def test_a_page_that_does_wrong_is_caught(browser, tmp_path):
             f"<!doctype html><img src='{address}'><p id=a style='width:3000px'>wide</p><p id=a></p>"
             "<figure><svg viewBox='0 0 99 9' width=99><text x=60>too long</text><text x=61>it</text>"
             "<text font-size=4>tiny</text></svg></figure><div style='width:30px'>overflowing</div>"
+            "<table style='width:9px;overflow-wrap:anywhere'><td>expectation</td></table>"
             "<script>console.error('said'); setTimeout(() => { throw new Error('thrown'); }, 50);</script>"
         )
         seen = browser.open(page, TWICE, *EYES.values())

@@ -63,6 +63,19 @@ def trajectory(evaluations, decision="depth", options=4):
     return Trajectory(epochs, (0,), {decision: probs}, np.array([]), values, int(epochs[-1]))
 
 
+def test_values_of_neighbours_below_the_axes_do_not_lie_on_each_other():
+    values = [[-90.0], [-80.0], [-0.5], [-0.4], [-0.41]]
+    fit = belief_figures.Fit("fit", [0, 1, 2, 3, 4], values, "each", plotting.GREEN, [-0.4])
+    with plotting.style():
+        figure = Figure(figsize=(time_figures.NARROW, 2))
+        axes = figure.subplots()
+        axes.set_xlim(-0.7, 8.7)
+        belief_figures._fit(axes, fit)
+        figure.canvas.draw()
+        first, second = [text.get_window_extent() for text in axes.texts]
+    assert not first.overlaps(second)
+
+
 @pytest.mark.parametrize("evaluations", [2, 1000])
 def test_long_trajectories_stay_small(evaluations):
     both = [trajectory(evaluations), trajectory(max(2, evaluations // 2))]

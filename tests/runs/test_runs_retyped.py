@@ -75,6 +75,17 @@ SHAPES = {
 }
 
 
+@pytest.mark.parametrize("places", [[1], [0, 1, 2, 3]])
+def test_numbers_in_another_unit_are_said_without_names_too(nameless, caplog, places):
+    x = data()[0]
+    nameless.predict(x)
+    assert caplog.text == ""
+    x[:, places] *= 1000
+    nameless.predict(x)
+    said = ", ".join(f"'{place}'" for place in places)
+    assert f"{said} far from all that the run has seen" in caplog.text
+
+
 @ANY
 @given(kind=st.sampled_from(sorted(TYPES)), shape=st.sampled_from(sorted(SHAPES)), on=st.booleans())
 def test_arrays_of_another_type_or_shape(nameless, named, caplog, kind, shape, on):

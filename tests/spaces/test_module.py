@@ -499,6 +499,24 @@ def sharing():
     return nn.Sequential(*choices, nn.Linear(4, 3))
 
 
+class Idle(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.forgotten = pa.Choice("forgotten", {"linear": nn.Linear(4, 4), "skip": nn.Identity()})
+        self.head = pa.Choice("head", {"bias": nn.Linear(4, 3), "no-bias": nn.Linear(4, 3, bias=False)})
+
+    def forward(self, x):
+        return self.head(x)
+
+
+def test_a_choice_that_is_never_called_is_said(caplog):
+    ModuleSpace(Idle).check(SHAPE)
+    assert "Idle never calls its Choice 'forgotten'" in caplog.text
+    caplog.clear()
+    ModuleSpace(Vectors).check(SHAPE)  # where one is called by an option of another
+    assert caplog.text == ""
+
+
 def test_cost_by_hand():
     space = ModuleSpace(additive)
     table = space.cost_table(SHAPE)

@@ -59,7 +59,7 @@ def from_arrays(
         x = frame_of_array(x, f"{where}: x")
         x_test = frame_of_array(x_test, f"{where}: x_test") if isinstance(x_test, np.ndarray) else x_test
     names = list(x.columns) if isinstance(x, Frame) else []
-    holds: Any = of_use(x, names, (), (), where) if isinstance(x, Frame) else None
+    holds: Any = of_use(x, names, None, (), where) if isinstance(x, Frame) else None
     return RawData(
         x,
         y,

@@ -95,7 +95,8 @@ def check_classes(y: NDArray[np.int64], everything: NDArray[np.int64], names: tu
     """
     count = len(names) or int(everything.max()) + 1
     if len(np.unique(everything)) < 2:
-        raise PolyarchError(f"{where}: all labels are {everything[0]}; classification needs at least two classes")
+        only = names[everything[0]] if names else everything[0]
+        raise PolyarchError(f"{where}: all labels are {only}; classification needs at least two classes")
     if count > len(everything):
         raise PolyarchError(
             f"{where}: fewer examples ({len(everything)}) than classes ({count}); add examples, or number the"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from typing_extensions import override
 
 from polyarch.data.arrays import from_arrays
 from polyarch.data.checks import Array, reason
-from polyarch.data.frames import Frame, check_named, column_of, is_gap, parsed
+from polyarch.data.frames import Frame, check_named, is_gap, parsed, typed_frame
 from polyarch.data.kinds import check_columns, say_left_over
 from polyarch.data.likelihood import ClassWeights
 from polyarch.data.own_likelihoods import BY_KIND
@@ -26,8 +27,12 @@ from polyarch.data.vocabulary import Reading, of_use
 from polyarch.errors import PolyarchError
 from polyarch.settings import Count
 
+logger = logging.getLogger("polyarch")
+
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
 GREY_MODES = ("1", "L", "LA")
+CLEAR = "polyarch-transparent"
+"""Under this name an image that was read knows whether any of it was transparent."""
 DEEP_MODES = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 
 
@@ -156,7 +161,7 @@ class TableFile(FileSource):
         """What one column holds."""
         if label not in frame.columns:
             raise no_label(self.text, label, list(frame.columns))
-        cells = frame.columns[label]
+        cells = frame.column(label)
         empty = np.isnan(cells) if cells.dtype.kind == "f" else cells == ""
         if empty.any():
             raise PolyarchError(
@@ -223,7 +228,7 @@ class ImageFolder(FileSource):
         """All images, classes and files in the order of their names."""
         classes, paths, y = self._files()
         size = (self.size, self.size) if self.size else None
-        images = [read_image(path, size) for path in paths]
+        images = read_images(paths, size)
         for path, image in zip(paths, images, strict=True):
             if image.size != images[0].size:
                 raise PolyarchError(
@@ -352,11 +357,8 @@ def parquet_frame(path: str) -> Frame:
     check_distinct(path, table.column_names)
     if not table.num_rows or not table.num_columns:
         raise PolyarchError(f"{path}: the table is empty; add examples")
-    columns = {
-        name: column_of(column.to_pylist(), name, path, str(column.type))
-        for name, column in zip(table.column_names, table.columns, strict=True)
-    }
-    return Frame(columns, lambda row: f"{path}: row {row}")
+    named = zip(table.column_names, table.columns, strict=True)
+    return typed_frame(((name, column.to_pylist(), str(column.type)) for name, column in named), path)
 
 
 def check_distinct(path: str, header: list[str]) -> None:
@@ -385,11 +387,31 @@ def read_image(path: Path, size: tuple[int, int] | None) -> Any:
             if file.mode in DEEP_MODES:
                 raise ValueError(f"more than 8 bits per channel, mode {file.mode}")
             image = file.convert("L" if file.mode in GREY_MODES else "RGB")
+            image.info[CLEAR] = _is_clear(file)
     except Exception as error:  # each of Pillow's formats fails in its own ways
         raise PolyarchError(
             f"{path}: not a readable 8-bit image ({reason(error)}); replace or remove the file"
         ) from error
     return image.resize(size, Image.Resampling.BILINEAR) if size else image
+
+
+def _is_clear(image: Any) -> bool:
+    """Whether any of a Pillow image is transparent."""
+    may_be = image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info
+    return may_be and bool(image.convert("RGBA").getchannel("A").getextrema()[0] < 255)
+
+
+def read_images(paths: Sequence[Path], size: tuple[int, int] | None) -> list[Any]:
+    """Images as `read_image` reads them; that some are transparent, which is not looked at, is said."""
+    images = [read_image(path, size) for path in paths]
+    clear = [path for path, image in zip(paths, images, strict=True) if image.info[CLEAR]]
+    if clear:
+        logger.warning(
+            "%s is transparent, as are %d of %d images: the colours beneath count as they are; lay images on a "
+            "background if that is not meant",
+            *(clear[0], len(clear), len(paths)),
+        )
+    return images
 
 
 def image_size(path: Path) -> tuple[int, int]:

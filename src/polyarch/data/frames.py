@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
 import numpy as np
@@ -34,18 +34,27 @@ class Frame:
     """[rows] each."""
     place: Callable[[int], str]
     """What to call a row in an error."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Why nothing can be made of a column, such as one of dates; only where it is asked for is that an error."""
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
-    def numbers(self, name: str, gaps: Collection[str] = ()) -> Array:
+    def column(self, name: str) -> Array:
+        """A column as it was read; raises where nothing can be made of it."""
+        if name in self.refused:
+            raise PolyarchError(self.refused[name])
+        return self.columns[name]
+
+    def numbers(self, name: str, gaps: Collection[str] = (), settable: bool = False) -> Array:
         """A column as float64 [rows], NaN in its gaps; raises where a cell is neither.
 
         Args:
             name: of the column.
             gaps: what else stands for a gap.
+            settable: whether that is a setting still, as it is for a search and not for a run.
         """
-        column = self.columns[name]
+        column = self.column(name)
         if column.dtype.kind == "f":
             values = column.copy()
             for mark in gaps:
@@ -55,9 +64,10 @@ class Frame:
             wrong = np.isnan(values) & ~self.missing(name, gaps)
             if wrong.any():
                 row = int(wrong.argmax())
+                gap = f"set missing={column[row]}" if settable else "leave the cell empty"
                 raise PolyarchError(
                     f"{self.place(row)} has {column[row]!r} in column {name!r}, no number, as its other cells are; "
-                    f"mend it, or, where it stands for a gap, set missing={column[row]}"
+                    f"mend it, or, where it stands for a gap, {gap}"
                 )
         too_large = np.abs(values) > LARGEST
         if too_large.any():
@@ -69,13 +79,13 @@ class Frame:
 
     def texts(self, name: str, gaps: Collection[str] = ()) -> Array:
         """A column as texts [rows], None in its gaps; whole numbers are written without a point."""
-        column, missing = self.columns[name], self.missing(name, gaps)
+        column, missing = self.column(name), self.missing(name, gaps)
         cells = [_text(value) for value in column] if column.dtype.kind == "f" else column
         return np.array([None if gap else cell for cell, gap in zip(cells, missing, strict=True)], dtype=object)
 
     def missing(self, name: str, gaps: Collection[str] = ()) -> Array:
         """Where a column has a gap: bool [rows]."""
-        column = self.columns[name]
+        column = self.column(name)
         if column.dtype.kind == "f":
             found: Array = np.isnan(column) | np.isin(column, [parsed(mark) for mark in gaps])
             return found
@@ -83,7 +93,7 @@ class Frame:
 
     def holds(self, name: str, gaps: Collection[str] = ()) -> Holds:
         """What a column holds: words where most of its cells are no numbers; `numbers` says where a few are none."""
-        column = self.columns[name]
+        column = self.column(name)
         if column.dtype.kind == "f":
             return "number"
         cells = [cell for cell in column if not is_gap(cell, gaps)]
@@ -156,17 +166,33 @@ def frame_of(x: DataFrame, what: str) -> Frame:
         raise PolyarchError(f"{what} has two columns {twice!r}; give every column its own name")
     if not names or not len(x.to_numpy()):
         raise PolyarchError(f"{what} is empty; give rows and columns")
-    columns = {name: _column(x[own], name, what) for name, own in zip(names, x.columns, strict=True)}
-    return Frame(columns, lambda row: f"{what}: row {row}")
+    return typed_frame(((name, *_values(x[own])) for name, own in zip(names, x.columns, strict=True)), what)
 
 
-def _column(column: Any, name: str, what: str) -> Array:
-    """One of a data frame's columns; Python's own values of it are what all libraries have in common."""
+def _values(column: Any) -> tuple[Sequence[Any], str]:
+    """One of a data frame's columns, and its type; Python's own values of it are what all libraries have in common."""
     values = column.tolist() if hasattr(column, "tolist") else column.to_list()
-    return column_of(values, name, what, str(getattr(column, "dtype", "")))
+    return values, str(getattr(column, "dtype", ""))
 
 
-def column_of(values: Sequence[Any], name: str, what: str, dtype: str) -> Array:
+def typed_frame(columns: Iterable[tuple[str, Sequence[Any], str]], what: str) -> Frame:
+    """A table whose columns have types.
+
+    Args:
+        columns: name, Python's own values, and what the table says it holds.
+        what: what to call the table in an error.
+    """
+    read: dict[str, Array] = {}
+    refused: dict[str, str] = {}
+    for name, values, dtype in columns:
+        try:
+            read[name] = _column_of(values, name, what, dtype)
+        except PolyarchError as error:
+            read[name], refused[name] = np.full(len(values), "", dtype=object), str(error)
+    return Frame(read, lambda row: f"{what}: row {row}", refused)
+
+
+def _column_of(values: Sequence[Any], name: str, what: str, dtype: str) -> Array:
     """A column of numbers as float64, of anything else as texts; what is missing becomes NaN or an empty text.
 
     Args:

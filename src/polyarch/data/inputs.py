@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from polyarch.data.files import (
     line_error,
     listed,
     parquet_frame,
-    read_image,
+    read_images,
     read_npz,
     stacked,
 )
@@ -30,7 +31,10 @@ from polyarch.data.kinds import Inputs, in_order, say_left_over, say_order
 from polyarch.data.likelihood import Likelihood
 from polyarch.data.targets import class_indices, class_labels
 from polyarch.data.task import Split
+from polyarch.data.vocabulary import named
 from polyarch.errors import PolyarchError
+
+logger = logging.getLogger("polyarch")
 
 LABEL = "label"  # the default of Csv.label
 MODES = {1: "L", 3: "RGB"}
@@ -84,6 +88,12 @@ def read_labelled(source: FileSource, like: Inputs, likelihood: Likelihood, clas
     if isinstance(source, TableFile):
         frame = source.frame()
         x: Array | Frame = frame
+        missing = [name for name in source.label_columns if name not in frame.columns]
+        if missing:
+            raise PolyarchError(
+                f"{where} has no {named(missing)}, which the run predicts (the header has "
+                f"{named(list(frame.columns))}); add what is true there under that name"
+            )
         y = source.targets(frame)
         if not like.columns:
             names = [name for name in frame.columns if name not in (*source.label_columns, *source.drop)]
@@ -214,7 +224,13 @@ def _images(path: Path, shape: tuple[int, ...]) -> tuple[list[str], Array]:
             f"{path}: no image ({', '.join(IMAGE_ENDINGS)}) in the folder or below it; add some, or check the path"
         )
     channels, height, width = shape
-    x = stacked([read_image(each, (width, height)) for each in paths], MODES[channels])
+    images = read_images(paths, (width, height))
+    colours = [image.mode == "RGB" for image in images]
+    if channels == 3 and not any(colours):
+        logger.warning("%s: all images are grey, and the run's are in colour; what it says may mislead", path)
+    elif channels == 1 and any(colours):
+        logger.warning("%s: images are in colour, and looked at in grey, as the run's are", path)
+    x = stacked(images, MODES[channels])
     return [each.relative_to(root).as_posix() for each in paths], x
 
 

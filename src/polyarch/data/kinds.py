@@ -35,7 +35,7 @@ class Inputs:
     """Of one example as it is read: (columns,), (channels, height, width) or (length,)."""
     type: InputType = "numbers"
     low: tuple[float, ...] = ()
-    """The least of all examples: in every column where columns have names, else of all together."""
+    """The least of all examples: in every column of vectors, else of all numbers together."""
     high: tuple[float, ...] = ()
     columns: Columns | None = None
     """Of a table, what is known of its columns; None where inputs are told apart by their places alone."""
@@ -135,7 +135,7 @@ class Inputs:
         pixels = self.type == "bytes" and len(self.shape) == 3
         low, high = (0.0, highest_byte) if pixels else (min(self.low), max(self.high))
         if self.columns:
-            self._say_far(self.columns, text, x)
+            self._say_far(text, x)
             return
         least, most = x.min().item(), x.max().item()
         if self.type == "tokens":
@@ -155,6 +155,8 @@ class Inputs:
                 f"{high:.3g}, so that whatever is said of them would come of the scale; scale them to that range, and "
                 "save them as a .npz"
             )
+        if len(self.shape) == 1:
+            self._say_far(text, x)
 
     def rows(self, given: Any, what: str, highest_byte: float) -> Tensor:
         """Several inputs of other examples side by side, as this run's own stand; raises as `check` does."""
@@ -170,12 +172,16 @@ class Inputs:
         told = zip(self.parts.shapes, self.parts.types, self.low, self.high, strict=True)
         return [Inputs(shape, kind, (low,), (high,)) for shape, kind, low, high in told]
 
-    def _say_far(self, columns: Columns, text: str, x: Tensor) -> None:
+    def _say_far(self, text: str, x: Tensor) -> None:
         """Says in which columns most numbers are far from the run's own, by more than the width of its range."""
+        x = x.double()
         low, high = torch.tensor(self.low, dtype=x.dtype), torch.tensor(self.high, dtype=x.dtype)
         far = (x > 2 * high - low) | (x < 2 * low - high)  # not so where there is a gap
-        are_far = zip(columns.columns, (2 * far.sum(0) > x.isfinite().sum(0)).tolist(), strict=True)
-        names = [column.name for column, is_far in are_far if is_far and column.holds == "number"]
+        places = (2 * far.sum(0) > x.isfinite().sum(0)).nonzero()[:, 0].tolist()
+        if self.columns:
+            names = [own.name for own in (self.columns.columns[k] for k in places) if own.holds == "number"]
+        else:
+            names = [str(k) for k in places]
         if names:
             logger.warning("%s: %s far from all that the run has seen; are the units the same?", text, named(names))
 
@@ -197,9 +203,10 @@ def inputs_of(splits: Sequence[Tensor], columns: Columns | None, parts: Parts | 
     """What inputs are, given in several splits [n, ...]."""
     if parts is not None:
         each = [inputs_of(own, None) for own in zip(*map(parts.unpacked, splits), strict=True)]
-        each_end = (tuple(own.low[0] for own in each), tuple(own.high[0] for own in each))
+        each_end = (tuple(min(own.low) for own in each), tuple(max(own.high) for own in each))
         return Inputs(tuple(splits[0].shape[1:]), "numbers", *each_end, None, parts)
-    rows = [x if columns else x.reshape(-1, 1) for x in splits]
+    by_column = splits[0].ndim == 2 and splits[0].dtype != torch.int64
+    rows = [x if by_column else x.reshape(-1, 1) for x in splits]
     # Of a column without any number both are 0: nothing is far from it that is not far from that.
     low = torch.stack([values.nan_to_num(nan=torch.inf).amin(0) for values in rows]).amin(0)
     high = torch.stack([values.nan_to_num(nan=-torch.inf).amax(0) for values in rows]).amax(0)

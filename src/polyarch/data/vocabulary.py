@@ -178,18 +178,19 @@ class Reading:
 
 
 def of_use(
-    frame: Frame, names: Sequence[str], categories: Collection[str], missing: Collection[str], where: str
+    frame: Frame, names: Sequence[str], categories: Collection[str] | None, missing: Collection[str], where: str
 ) -> dict[str, Holds]:
     """The columns that can tell something, and what they hold; which ones are left out, is said.
 
     Args:
         frame: all rows that were read.
         names: of the columns that inputs may be made of.
-        categories: the columns that hold categories, whatever they look like.
+        categories: the columns that hold categories, whatever they look like; None where there is no setting for them.
         missing: what stands for a gap besides `frames.GAPS`.
         where: what to call the data.
     """
     found: dict[str, Holds] = {}
+    settable, categories = categories is not None, categories or ()
     for name in names:
         gaps = frame.missing(name, missing)
         if gaps.all():
@@ -201,15 +202,14 @@ def of_use(
             different = len(set(words))
             if different > max(MOST_CATEGORIES, UNLIKE * len(words)):
                 logger.warning(
-                    "%s: column %r has %d different texts in %d rows, which say nothing of new ones, and is left out; "
-                    "to keep it, set categories=%s",
-                    *(where, name, different, len(words), name),
+                    "%s: column %r has %d different texts in %d rows, which say nothing of new ones, and is left out%s",
+                    *(where, name, different, len(words), f"; to keep it, set categories={name}" if settable else ""),
                 )
                 continue
-        elif holds == "number" and _counts_rows(frame.numbers(name, missing)):
+        elif holds == "number" and _counts_rows(frame.numbers(name, missing, settable)):
             logger.warning(
-                "%s: column %r counts the rows, and says nothing of new ones; to leave it out, set drop=%s",
-                *(where, name, name),
+                "%s: column %r counts the rows, and says nothing of new ones; to leave it out, %s",
+                *(where, name, f"set drop={name}" if settable else "give the others alone"),
             )
         found[name] = holds
     if not found:

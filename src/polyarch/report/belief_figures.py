@@ -168,8 +168,10 @@ def _fit(axes: Axes, fit: Fit) -> None:
     low, high = _limits(fit, means, spreads)
     axes.set_ylim(low, high)
     axes.plot(fit.options, np.maximum(means, low), color=fit.colour, linewidth=1, alpha=0.45)
+    row = 0
     for option, mean, spread in zip(fit.options, means, spreads, strict=True):
-        _mark(axes, option, mean, "o", fit.colour)
+        _mark(axes, option, mean, "o", fit.colour, row)
+        row = 1 - row if mean < low else 0  # values of neighbours would lie on each other
         if mean >= low and spread > 0:
             axes.vlines(option, mean - spread, mean + spread, color=fit.colour, linewidth=1)
     if fit.mixture:
@@ -197,8 +199,8 @@ def _limits(fit: Fit, means: Array, spreads: Array) -> tuple[float, float]:
     return low, high
 
 
-def _mark(axes: Axes, option: int, value: float, marker: str, colour: str) -> None:
-    """A point; one below the axes is an arrow at their lower edge, with its value."""
+def _mark(axes: Axes, option: int, value: float, marker: str, colour: str, row: int = 0) -> None:
+    """A point; one below the axes is an arrow at their lower edge, with its value in a row above it."""
     low = axes.get_ylim()[0]
     if value >= low:
         axes.plot(option, value, marker, color=colour, markersize=5, markeredgewidth=0)
@@ -207,7 +209,7 @@ def _mark(axes: Axes, option: int, value: float, marker: str, colour: str) -> No
     text = f"{value:.2f}".replace("-", "\u2212")
     side = -1 if option > np.mean(axes.get_xlim()) else 1  # away from the names at the right edge
     ha = "right" if side < 0 else "left"
-    axes.annotate(text, (option, low), (7 * side, 3), textcoords="offset points", color=colour, ha=ha)
+    axes.annotate(text, (option, low), (7 * side, 3 + 10 * row), textcoords="offset points", color=colour, ha=ha)
 
 
 def _range(values: Array) -> tuple[float, float]:

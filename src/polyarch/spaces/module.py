@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,8 @@ from polyarch.spaces.relaxation import Relaxation, SimplexPerDecision
 from polyarch.spaces.repeats import InTurn
 from polyarch.spaces.supernets import ChoiceSupernet
 from polyarch.trees import called
+
+logger = logging.getLogger("polyarch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +96,9 @@ class ModuleSpace(Space):
             module = self.fresh().eval()
             self._check_new(module, self.fresh())
             answers: list[Any] = []
+            reached: set[str] = set()
             for point in set(_open(module)):
+                point.register_forward_pre_hook(lambda point, _inputs: reached.add(point.name))
                 check = _check_depth if isinstance(point, Depth) else _check_options
                 point.register_forward_pre_hook(check, with_kwargs=True)
                 point.register_forward_hook(lambda _point, _inputs, answer: answers.append(answer))
@@ -105,6 +110,12 @@ class ModuleSpace(Space):
                 raise PolyarchError(
                     f"{type(module).__name__} does not run on {shape.words}: {type(error).__name__}: {reason(error)}"
                 ) from error
+        idle = [decision.name for decision in self.decisions if decision.name not in reached]
+        if idle and not self.nested:
+            logger.warning(
+                "%s never calls its Choice %s: whatever is chosen there changes nothing",
+                *(type(module).__name__, ", ".join(map(repr, idle))),
+            )
         if not isinstance(output, Tensor) or output.shape != (2, shape.outputs):
             given = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
             raise PolyarchError(
