@@ -177,14 +177,15 @@ def table(part: Part) -> str:
         "search, s": (lambda row: row["seconds"]["shared"], 0),
         "handed over, s": (lambda row: row["seconds"]["handed over"], 0),
     }
-    return mean_table(["space", "method"], part.groups("space", "method"), columns, left=2)
+    groups = {(*names, len(rows)): rows for names, rows in part.groups("space", "method").items()}
+    return mean_table(["space", "method", "seeds"], groups, columns, left=2)
 
 
 def shown(folder: Path) -> str:
     """The page's table, and where it comes from."""
     parts = tuple(f"{case}-{seed}" for case in CASES for seed in range(SEEDS))
     note = "Mean ± standard deviation; of one seed, its number."
-    return page(folder, [Section("Test accuracy, %", parts, table, note)], seeds=True)
+    return page(folder, [Section("Test accuracy, %", parts, table, note)], seeds=False)
 
 
 def main() -> None:

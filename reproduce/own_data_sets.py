@@ -1,7 +1,8 @@
 """Data of one's own, as people have it: files that a command is given, of sets that scikit-learn has or generates.
 
 `MAIN` are the ten sets by which the rule for defaults was made; `OTHERS` are of other kinds, on which it was then made
-better; `AFTER` were made when the rule was done, and nothing was changed for them. What is generated is the same in every run: a seed decides about splits and about training alone.
+better; `AFTER` were made when the rule was done, and nothing was changed for them. What is generated is the same in
+every run: a seed decides about splits and about training alone.
 """
 
 from __future__ import annotations

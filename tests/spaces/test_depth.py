@@ -137,3 +137,8 @@ def test_statistics_per_depth_are_each_depths_own():
     together = norm.eval().all_options(x)
     for k in range(4):
         assert torch.allclose(norm.option(x[:, :, k], k), together[:, :, k], atol=1e-5)
+
+
+def test_a_digit_too_many_is_refused_at_once():
+    with pytest.raises(PolyarchError, match="no network of more than 1000 blocks"):
+        ResidualDepth(max_depth=1_000_000)

@@ -28,6 +28,9 @@ from polyarch.spaces.layers import BatchNorm
 from polyarch.spaces.stepwise import Stepwise
 from polyarch.spaces.views import All, Dense, PerExample, Sparse, View
 
+DEEPEST = 1000
+"""Blocks of a network at most: a digit too many would take hours before anything is said."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ResidualDepth(Space):
@@ -51,6 +54,8 @@ class ResidualDepth(Space):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least("max_depth", self.max_depth, 0)
+        if self.max_depth > DEEPEST:
+            raise PolyarchError(f"max_depth is {self.max_depth}; no network of more than {DEEPEST} blocks is made here")
         at_least("stem_kernel", self.stem_kernel, 1)
         at_least("width", self.width, 0)
         if self.width == 1 and self.block == "conv":

@@ -53,6 +53,10 @@ class Gaussians:
         means, deviations = ([getattr(part, name) for part in parts] for name in ("means", "deviations"))
         return cls(torch.cat(means, 1), torch.cat(deviations, 1), parts[0].weights)
 
+    def __repr__(self) -> str:
+        members, n = self.means.shape
+        return f"<Gaussians of {n} inputs: {members} members, mean standard deviation {self.std.mean():.3g}>"
+
     @property
     def mean(self) -> Tensor:
         """[n]."""

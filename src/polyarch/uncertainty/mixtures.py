@@ -35,6 +35,10 @@ class Mixtures:
         outputs, weights = outputs.detach().cpu().double()[weights > 0], weights[weights > 0]
         return cls(outputs, weights / weights.sum(), likelihood.unweighted)
 
+    def __repr__(self) -> str:
+        members, n, _ = self.outputs.shape
+        return f"<Mixtures of {n} inputs: {members} members, {self.likelihood.predicts}>"
+
     @property
     def output(self) -> Tensor:
         """What the likelihood makes of all members: [n, outputs]."""

@@ -65,6 +65,10 @@ class Predictive:
         names = [field.name for field in fields(cls)]
         return cls(**{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
 
+    def __repr__(self) -> str:
+        n, classes = self.log_probs.shape
+        return f"<Predictive of {n} inputs: {classes} classes, mean entropy {self.entropy.mean():.3g}>"
+
     @property
     def probs(self) -> Tensor:
         """[n, classes]."""
