@@ -14,6 +14,7 @@ from torch import Tensor
 
 from polyarch import distributed
 from polyarch.data.likelihood import Likelihood
+from polyarch.data.rows import in_turn
 from polyarch.data.task import Split, fixed_order
 from polyarch.distributions.base import Distribution
 from polyarch.distributions.categorical import Categorical
@@ -89,8 +90,9 @@ class Problem:
         if count <= 1:  # the order within a batch does not matter: nothing to copy
             yield self._batch(split, slice(None))
         else:
-            for rows in self._order(split).tensor_split(count):
-                yield self._batch(split, rows)
+            order, y = self._order(split).tensor_split(count), self.data[split].y
+            for rows, x in zip(order, in_turn(self.data[split].x, order), strict=True):
+                yield Batch(tree_map(self._for_all, x), self._for_all(y[rows]))
 
     def some(self, split: str, size: int) -> Batch:
         """So many examples of a split, or all where it has fewer: the first in the order of `passes`."""
@@ -101,10 +103,12 @@ class Problem:
 
     def _batch(self, split: str, rows: Tensor | slice) -> Batch:
         def taken(values: Tensor) -> Tensor:
-            own = values[rows]
-            return own.expand(self.repeats, *own.shape)
+            return self._for_all(values[rows])
 
         return Batch(tree_map(taken, self.data[split].x), taken(self.data[split].y))
+
+    def _for_all(self, values: Tensor) -> Tensor:
+        return values.expand(self.repeats, *values.shape)
 
 
 @dataclass

@@ -8,9 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from polyarch.data.checks import Array
+from polyarch.data.checks import Array, check_pair
 from polyarch.data.frames import Frame, frame_of_array, has_gaps
 from polyarch.data.likelihood import ClassWeights
+from polyarch.data.readers import MappedArrays, is_mapped
+from polyarch.data.rows import Rows, scanned
 from polyarch.data.splitting import RawData
 from polyarch.data.targets import KindSetting, NoiseSetting
 from polyarch.data.vocabulary import Reading, of_use
@@ -44,13 +46,22 @@ class OfArrays(Protocol):
 
 def from_arrays(
     settings: OfArrays,
-    x: Array | Frame | Mapping[str, Array],
+    x: Array | Frame | Rows | Mapping[str, Array],
     y: Array,
     where: str,
-    x_test: Array | Frame | Mapping[str, Array] | None = None,
+    x_test: Array | Frame | Rows | Mapping[str, Array] | None = None,
     y_test: Array | None = None,
 ) -> RawData:
-    """What was read, under the settings of arrays; vectors with gaps are a table whose columns are named 0, 1, ..."""
+    """What was read, under the settings of arrays; vectors with gaps are a table whose columns are named 0, 1, ...
+
+    Inputs that lie in a file stay there.
+    """
+    if is_mapped(x):
+        x, y = _where_it_lies(x, y, f"{where}: x", f"{where}: y")
+        if y_test is not None:
+            x_test, y_test = _where_it_lies(x_test, y_test, f"{where}: x_test", f"{where}: y_test")
+    if isinstance(x, Rows):
+        return _raw(settings, x, y, where, x_test, y_test)
     if isinstance(x, np.ndarray) and (has_gaps(x) or (isinstance(x_test, np.ndarray) and has_gaps(x_test))):
         logger.warning(
             "%s: x has gaps (NaN) in %d of %d examples; networks see the median there, and where there are gaps",
@@ -60,6 +71,24 @@ def from_arrays(
         x_test = frame_of_array(x_test, f"{where}: x_test") if isinstance(x_test, np.ndarray) else x_test
     names = list(x.columns) if isinstance(x, Frame) else []
     holds: Any = of_use(x, names, None, (), where) if isinstance(x, Frame) else None
+    return _raw(settings, x, y, where, x_test, y_test, Reading(holds) if holds is not None else None)
+
+
+def _where_it_lies(x: Any, y: Array, what_x: str, what_y: str) -> tuple[Rows, Array]:
+    """Inputs that stay in a file, and targets."""
+    check_pair(x, y, (what_x, what_y))
+    return scanned(MappedArrays(x, y, what_x), what_x)
+
+
+def _raw(
+    settings: OfArrays,
+    x: Any,
+    y: Array,
+    where: str,
+    x_test: Any,
+    y_test: Array | None,
+    reading: Reading | None = None,
+) -> RawData:
     return RawData(
         x,
         y,
@@ -71,5 +100,5 @@ def from_arrays(
         likelihood=settings.likelihood,
         standardise=settings.standardise,
         class_weights=settings.class_weights,
-        reading=Reading(holds) if holds is not None else None,
+        reading=reading,
     )

@@ -20,6 +20,8 @@ from polyarch.data.frames import Frame, check_named, is_gap, parsed, typed_frame
 from polyarch.data.kinds import check_columns, say_left_over
 from polyarch.data.likelihood import ClassWeights
 from polyarch.data.own_likelihoods import BY_KIND
+from polyarch.data.readers import ImageFiles, Keep, mapped_npz, on_disk, processes
+from polyarch.data.rows import Rows, scanned
 from polyarch.data.source import Unsplit
 from polyarch.data.splitting import RawData
 from polyarch.data.targets import KindSetting, NoiseSetting, no_label
@@ -66,12 +68,33 @@ class Npz(FileSource):
     likelihood: str = BY_KIND
     """What outputs say of targets: `auto`, by `kind`; `multi-label` (y is [n, labels], 0 or 1), `counts`, or one of
     your own, `my_file:ClassName`."""
+    keep: Keep = "auto"
+    """Where inputs are kept while a search runs: in `memory`, or on `disk`, which takes a file as `numpy.savez` writes
+    it; `auto`: on disk from 2 GiB on."""
 
     @override
     def read(self) -> RawData:
         """The arrays; nothing pickled is ever loaded."""
+        mapped = self._mapped()
+        if mapped:
+            return from_arrays(self, mapped["x"], mapped["y"], self.text, mapped.get("x_test"), mapped.get("y_test"))
         arrays = read_npz(self.text, self._wanted, "x=..., y=...")
         return from_arrays(self, arrays["x"], arrays["y"], self.text, arrays.get("x_test"), arrays.get("y_test"))
+
+    def _mapped(self) -> dict[str, Array] | None:
+        """The arrays as they lie in the file, where inputs stay there; None where they are read."""
+        size = os.path.getsize(self.text) if os.path.isfile(self.text) else 0
+        if not size or not on_disk(self.keep, size, ()):
+            return None
+        found = mapped_npz(self.text)
+        if found is not None and {"x", "y"} <= set(found) and set(self._wanted(list(found))) <= set(found):
+            return found
+        if self.keep == "disk":
+            raise PolyarchError(
+                f"{self.text}: its arrays cannot be read where they lie; write it with numpy.savez(path, x=..., y=...)"
+                ", which does not compress, or set keep=memory"
+            )
+        return None
 
     @staticmethod
     def _wanted(present: list[str]) -> list[str]:
@@ -217,6 +240,11 @@ class ImageFolder(FileSource):
 
     size: Count = 0
     """Scale every image to this height and width; 0: keep them, and all must be of one size."""
+    keep: Keep = "auto"
+    """Where images are kept while a search runs: decoded in `memory`, or on `disk`, from where they are read as they
+    are needed; `auto`: on disk where they would take more than 2 GiB."""
+    workers: int = -1
+    """Processes that read from disk; -1: half of the cores. It changes no result."""
 
     def sizes(self) -> list[tuple[int, int]]:
         """Width and height of every image, as far as they can be told without reading it all."""
@@ -228,22 +256,40 @@ class ImageFolder(FileSource):
         """All images, classes and files in the order of their names."""
         classes, paths, y = self._files()
         size = (self.size, self.size) if self.size else None
+        files = self._on_disk(paths, y, size)
+        if files is not None:
+            x, labels = scanned(files, self.text)
+            return self._raw(x, labels, classes)
         images = read_images(paths, size)
         for path, image in zip(paths, images, strict=True):
             if image.size != images[0].size:
-                raise PolyarchError(
-                    f"{path} is {image.width}x{image.height} but {paths[0]} is"
-                    f" {images[0].width}x{images[0].height}; make them equal, or set size to scale them all"
-                )
+                raise other_size(path, image.size, paths[0], images[0].size)
         mode = "L" if all(image.mode == "L" for image in images) else "RGB"
+        return self._raw(stacked(images, mode), np.array(y), classes)
+
+    def _raw(self, x: Array | Rows, y: Array, classes: Sequence[str]) -> RawData:
         return RawData(
-            stacked(images, mode),
-            np.array(y),
+            x,
+            y,
             where=self.text,
             classes=tuple(classes),
             standardise=self.standardise,
             class_weights=self.class_weights,
         )
+
+    def _on_disk(self, paths: Sequence[Path], y: Sequence[int], size: tuple[int, int] | None) -> ImageFiles | None:
+        """The images to read as they are needed; None where they are read at once."""
+        if self.keep == "memory":
+            return None
+        first = size or image_size(paths[0])
+        if not on_disk(self.keep, len(paths), (3, *first)):
+            return None
+        heads = [image_head(path) for path in paths]
+        for path, (_, own) in zip(paths, heads, strict=True):
+            if size is None and own != first:
+                raise other_size(path, own, paths[0], first)
+        mode = "L" if all(own in GREY_MODES for own, _ in heads) else "RGB"
+        return ImageFiles(tuple(paths), tuple(y), mode, first, read_image, processes(self.workers))
 
     def _files(self) -> tuple[list[str], list[Path], list[int]]:
         """The names of the classes, and every image with its class."""
@@ -414,16 +460,29 @@ def read_images(paths: Sequence[Path], size: tuple[int, int] | None) -> list[Any
     return images
 
 
-def image_size(path: Path) -> tuple[int, int]:
-    """Width and height of an image, by its header where that is enough."""
+def image_head(path: Path) -> tuple[str, tuple[int, int]]:
+    """Pillow's mode of an image, and its width and height, by its header where that is enough."""
     from PIL import Image
 
     try:
         with Image.open(path) as file:
-            return file.size
+            return file.mode, file.size
     except Exception:  # of whatever is wrong the reading tells
-        size: tuple[int, int] = read_image(path, None).size
-        return size
+        image = read_image(path, None)
+        return image.mode, image.size
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """Width and height of an image."""
+    return image_head(path)[1]
+
+
+def other_size(path: Path, size: tuple[int, int], first: Path, firsts: tuple[int, int]) -> PolyarchError:
+    """The error for images of several sizes."""
+    return PolyarchError(
+        f"{path} is {size[0]}x{size[1]} but {first} is {firsts[0]}x{firsts[1]}; make them equal, or set size to scale "
+        "them all"
+    )
 
 
 def stacked(images: Sequence[Any], mode: str) -> Array:

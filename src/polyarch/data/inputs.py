@@ -29,6 +29,7 @@ from polyarch.data.files import (
 from polyarch.data.frames import Frame, are_numbers
 from polyarch.data.kinds import Inputs, in_order, say_left_over, say_order
 from polyarch.data.likelihood import Likelihood
+from polyarch.data.rows import Rows
 from polyarch.data.targets import class_indices, class_labels
 from polyarch.data.task import Split
 from polyarch.data.vocabulary import named
@@ -87,7 +88,7 @@ def read_labelled(source: FileSource, like: Inputs, likelihood: Likelihood, clas
     where = source.text
     if isinstance(source, TableFile):
         frame = source.frame()
-        x: Array | Frame = frame
+        x: Array | Frame | Rows = frame
         missing = [name for name in source.label_columns if name not in frame.columns]
         if missing:
             raise PolyarchError(
@@ -104,9 +105,10 @@ def read_labelled(source: FileSource, like: Inputs, likelihood: Likelihood, clas
         assert not isinstance(given, Mapping)  # a file has one input
         x = given
         y = np.array(raw.classes)[y] if raw.classes else y
-    x = like.fitted(x, where if isinstance(x, Frame) else f"{where}: x")
-    x = x if like.columns else checked_inputs(x, f"{where}: x")
-    if x.shape[1:] != like.shape:
+    if not isinstance(x, Rows):
+        x = like.fitted(x, where if isinstance(x, Frame) else f"{where}: x")
+        x = x if like.columns else checked_inputs(x, f"{where}: x")
+    if tuple(x.shape[1:]) != like.shape:
         raise PolyarchError(
             f"{where} has inputs of shape {list(x.shape[1:])}, and this run is for {list(like.shape)}; give data of "
             "that shape"
@@ -118,7 +120,7 @@ def read_labelled(source: FileSource, like: Inputs, likelihood: Likelihood, clas
         say_order(where, names)
     if isinstance(source, TableFile) and like.columns:
         say_left_over(where, list(source.frame().columns), [*like.columns.names, *source.label_columns])
-    return Split(torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(targets))
+    return Split(x if isinstance(x, Rows) else np.ascontiguousarray(x), torch.from_numpy(targets))
 
 
 def _npz(path: Path, like: Inputs) -> tuple[list[str], Array]:

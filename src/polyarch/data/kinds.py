@@ -13,6 +13,7 @@ from torch import Tensor
 
 from polyarch.data.checks import NUMERIC, Array, are_tokens
 from polyarch.data.frames import Frame, frame_of_array
+from polyarch.data.rows import Rows, ends_of
 from polyarch.data.several import InputType, Parts, in_rows, parts_from
 from polyarch.data.vocabulary import Columns, columns_from, named
 from polyarch.errors import PolyarchError
@@ -22,6 +23,8 @@ logger = logging.getLogger("polyarch")
 
 TYPES: dict[torch.dtype, InputType] = {torch.uint8: "bytes", torch.int64: "tokens"}
 """What inputs are by how they are kept; all others are numbers."""
+MANY = 100_000
+"""Of so many examples columns are looked at for other units."""
 APART = 10
 """Images whose numbers are so many times those of others are on another scale: bytes, and what goes from 0 to 1."""
 
@@ -112,7 +115,7 @@ class Inputs:
             )
         return Frame(dict(zip(columns.names, by_place.columns.values(), strict=True)), by_place.place)
 
-    def check(self, text: str, x: Tensor, highest_byte: float) -> None:
+    def check(self, text: str, x: Any, highest_byte: float) -> None:
         """Raises where inputs of this shape are on another scale than the run's own, so that all answers mislead.
 
         Pixels that are bytes have a known range, to which others must keep; of other inputs only the size is compared.
@@ -121,7 +124,7 @@ class Inputs:
 
         Args:
             text: what to call them in an error.
-            x: [n, ...], raw inputs.
+            x: [n, ...], raw inputs: a tensor, or `Rows`.
             highest_byte: what white is, where pixels are bytes.
         """
         if self.parts:
@@ -137,7 +140,7 @@ class Inputs:
         if self.columns:
             self._say_far(text, x)
             return
-        least, most = x.min().item(), x.max().item()
+        least, most = ends_of(x)
         if self.type == "tokens":
             if TYPES.get(x.dtype) != "tokens" or most > high:
                 raise PolyarchError(
@@ -174,7 +177,7 @@ class Inputs:
 
     def _say_far(self, text: str, x: Tensor) -> None:
         """Says in which columns most numbers are far from the run's own, by more than the width of its range."""
-        x = x.double()
+        x = x[:MANY].double()
         low, high = torch.tensor(self.low, dtype=x.dtype), torch.tensor(self.high, dtype=x.dtype)
         far = (x > 2 * high - low) | (x < 2 * low - high)  # not so where there is a gap
         places = (2 * far.sum(0) > x.isfinite().sum(0)).nonzero()[:, 0].tolist()
@@ -199,12 +202,15 @@ def inputs_from(settings: Mapping[str, Any]) -> Inputs:
     )
 
 
-def inputs_of(splits: Sequence[Tensor], columns: Columns | None, parts: Parts | None = None) -> Inputs:
+def inputs_of(splits: Sequence[Any], columns: Columns | None, parts: Parts | None = None) -> Inputs:
     """What inputs are, given in several splits [n, ...]."""
     if parts is not None:
         each = [inputs_of(own, None) for own in zip(*map(parts.unpacked, splits), strict=True)]
         each_end = (tuple(min(own.low) for own in each), tuple(max(own.high) for own in each))
         return Inputs(tuple(splits[0].shape[1:]), "numbers", *each_end, None, parts)
+    if isinstance(splits[0], Rows):
+        kind = TYPES.get(splits[0].dtype, "numbers")
+        return Inputs(tuple(splits[0].shape[1:]), kind, *(tuple(end.tolist()) for end in splits[0].ends))
     by_column = splits[0].ndim == 2 and splits[0].dtype != torch.int64
     rows = [x if by_column else x.reshape(-1, 1) for x in splits]
     # Of a column without any number both are 0: nothing is far from it that is not far from that.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ from polyarch.data.labels import HIDDEN, keep_labels, turns
 from polyarch.data.likelihood import Classification, ClassWeights, Gaussian, Likelihood, Noise
 from polyarch.data.own_likelihoods import BY_KIND, likelihood_named
 from polyarch.data.preprocess import AS_READ, Encode, Preprocess, Standardise, Units, Unpack
+from polyarch.data.rows import Rows, ends_of
 from polyarch.data.several import Parts, in_rows, parts_of
 from polyarch.data.targets import (
     Kind,
@@ -53,12 +54,12 @@ CHUNK = 2**22  # elements turned to float64 at a time, so that statistics of a l
 class RawData:
     """What a source read: inputs [n, ...] and targets [n], with a test set where the data has one."""
 
-    x: Array | Frame | Mapping[str, Array]
-    """By their names, where every example has several."""
+    x: Array | Frame | Rows | Mapping[str, Array]
+    """By their names, where every example has several; `Rows` where they are read as they are needed."""
     y: Array
     where: str
     """What to call the data in an error: a file name or a source's name."""
-    x_test: Array | Frame | Mapping[str, Array] | None = None
+    x_test: Array | Frame | Rows | Mapping[str, Array] | None = None
     y_test: Array | None = None
     kind: KindSetting = "classification"
     noise: NoiseSetting = "fixed"
@@ -144,10 +145,17 @@ def make_task(
         source=source,
         classes=classes,
         columns=columns,
-        tokens=1 + max(int(split.x.max()) for split in splits.values()) if x.dtype == np.int64 else 0,
+        tokens=_tokens([split.x for split in splits.values()]),
         indices={role: torch.from_numpy(part) for role, part in parts.items() if len(part)},
         again=again,
     )
+
+
+def _tokens(inputs: Sequence[Tensor | Rows]) -> int:
+    """How many different ones there are; 0 where inputs are numbers."""
+    if inputs[0].dtype != torch.int64:
+        return 0
+    return 1 + max(int(ends_of(x)[1]) for x in inputs)
 
 
 def _own_likelihood(raw: RawData) -> Likelihood:
@@ -178,11 +186,17 @@ def _targets(
     return indices[0], indices[1] if len(indices) > 1 else None, classes
 
 
-def _checked(raw: RawData) -> tuple[Array | Frame, Array | Frame | None, Parts | None]:
+def _checked(raw: RawData) -> tuple[Array | Frame | Rows, Array | Frame | Rows | None, Parts | None]:
     """Inputs and those of a test set, alike and as networks can take them; of a table its columns alone are checked.
 
-    Several of one example come as rows, with what stands where in them.
+    Several of one example come as rows, with what stands where in them. What is read as it is needed was checked when
+    it was scanned.
     """
+    if isinstance(raw.x, Rows):
+        assert raw.x_test is None or isinstance(raw.x_test, Rows)
+        if raw.x_test is not None:
+            _check_alike(raw.where, raw.x, raw.x_test)
+        return raw.x, raw.x_test, None
     if isinstance(raw.x, Mapping):
         return _in_rows(raw, raw.x)
     if isinstance(raw.x_test, Mapping):
@@ -193,18 +207,24 @@ def _checked(raw: RawData) -> tuple[Array | Frame, Array | Frame | None, Parts |
         elif raw.x_test is not None:
             raise PolyarchError(f"{raw.where}: x is a table and x_test is none; give both alike")
         return raw.x, raw.x_test, None
+    assert not isinstance(raw.x_test, Rows)
     x = checked_inputs(raw.x, f"{raw.where}: x")
     if raw.x_test is None:
         return x, None, None
     if isinstance(raw.x_test, Frame):
         raise PolyarchError(f"{raw.where}: x_test is a table and x is none; give both alike")
     x_test = checked_inputs(raw.x_test, f"{raw.where}: x_test")
-    for what, ours, theirs in (("shape", x.shape[1:], x_test.shape[1:]), ("type", x.dtype, x_test.dtype)):
+    _check_alike(raw.where, x, x_test)
+    return x, x_test, None
+
+
+def _check_alike(where: str, x: Array | Rows, x_test: Array | Rows) -> None:
+    """Raises where single examples of two sets differ in shape or type."""
+    for what, ours, theirs in (("shape", tuple(x.shape[1:]), tuple(x_test.shape[1:])), ("type", x.dtype, x_test.dtype)):
         if ours != theirs:
             raise PolyarchError(
-                f"{raw.where}: examples of x have the {what} {ours} but those of x_test {theirs}; make them equal"
+                f"{where}: examples of x have the {what} {ours} but those of x_test {theirs}; make them equal"
             )
-    return x, x_test, None
 
 
 def _in_rows(raw: RawData, x: Mapping[str, Array]) -> tuple[Array, Array | None, Parts]:
@@ -229,25 +249,28 @@ def _in_rows(raw: RawData, x: Mapping[str, Array]) -> tuple[Array, Array | None,
 
 
 def _coded(
-    raw: RawData, x: Array | Frame, x_test: Array | Frame | None, parts: Parts | None, training: Indices
-) -> tuple[Array, Array | None, Preprocess, Columns | None]:
+    raw: RawData, x: Array | Frame | Rows, x_test: Array | Frame | Rows | None, parts: Parts | None, training: Indices
+) -> tuple[Array | Rows, Array | Rows | None, Preprocess, Columns | None]:
     """Inputs and those of a test set as numbers, and what training examples say of how networks should see them."""
+    if isinstance(x, Rows):
+        assert not isinstance(x_test, Frame)
+        return x, x_test, _standardise(raw, x.of(training)), None
     if isinstance(x, Frame):
         assert raw.reading is not None
         columns = raw.reading.learnt(x, training)
         rows = columns.coded(x, raw.where, tell=False)
         test = columns.coded(x_test, f"{raw.where}: x_test") if isinstance(x_test, Frame) else None
         return rows, test, Encode(columns).learn(rows[training], raw.standardise), columns
-    assert not isinstance(x_test, Frame)
+    assert not isinstance(x_test, Frame | Rows)
     if parts is not None:
         each = zip(parts.unpacked(torch.from_numpy(x[training])), parts.types, strict=True)
         return x, x_test, Unpack(parts, [_standardise(raw, as_type(own, kind).numpy()) for own, kind in each]), None
     return x, x_test, _standardise(raw, x[training]), None
 
 
-def _standardise(raw: RawData, x: Array) -> Standardise:
+def _standardise(raw: RawData, x: Array | Rows) -> Standardise:
     """What training examples say of how networks should see inputs [n, ...]."""
-    mean, std = statistics(x)
+    mean, std = x.statistics() if isinstance(x, Rows) else statistics(x)
     if not raw.standardise:
         mean, std = np.zeros_like(mean), np.ones_like(std)
     return Standardise(torch.from_numpy(mean), torch.from_numpy(std))
@@ -286,7 +309,9 @@ def balanced_weights(y: Tensor, classes: int) -> tuple[float, ...]:
     return tuple(len(y) / (classes * count) for count in y.bincount(minlength=classes).tolist())
 
 
-def _split(x: Array, y: Array, part: Indices) -> Split:
+def _split(x: Array | Rows, y: Array, part: Indices) -> Split:
+    if isinstance(x, Rows):
+        return Split(x.of(part), torch.from_numpy(y[part]))
     # Indexing copies, so that what was read can be split anew whatever becomes of a split. A copy from a
     # transposed view may still be transposed, hence ascontiguousarray.
     return Split(torch.from_numpy(np.ascontiguousarray(x[part])), torch.from_numpy(y[part]))
@@ -376,10 +401,14 @@ def statistics(x: Array) -> tuple[Array, Array]:
 
 
 def fingerprint(splits: Mapping[str, Split], preprocess: Preprocess) -> str:
-    """Sha256 over names, types, shapes and little-endian bytes of all splits and of the statistics."""
+    """Sha256 over names, types, shapes and little-endian bytes of all splits and of the statistics.
+
+    Inputs that are not in memory stand there by the digests of single examples.
+    """
     arrays = {name: value.numpy() for name, value in preprocess.state_dict().items()}
     for name, split in splits.items():
-        arrays |= {f"{name}.x": split.x.numpy(), f"{name}.y": split.y.numpy()}
+        x = np.frombuffer(split.x.digest(), np.uint8) if isinstance(split.x, Rows) else split.x.numpy()
+        arrays |= {f"{name}.x": x, f"{name}.y": split.y.numpy()}
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))

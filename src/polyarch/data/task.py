@@ -16,6 +16,7 @@ from polyarch.data.in_words import task_in_words
 from polyarch.data.kinds import Inputs, inputs_of
 from polyarch.data.likelihood import Likelihood
 from polyarch.data.preprocess import AS_READ, Preprocess, Units, Unpack
+from polyarch.data.rows import Rows
 from polyarch.data.several import Parts
 from polyarch.data.vocabulary import Columns
 from polyarch.errors import PolyarchError
@@ -50,7 +51,7 @@ class Split:
         if len(self) <= most:
             return self
         rows = fixed_order(len(self))[:most].to(self.y.device)
-        return self.rows(rows)
+        return Split(self.x.of(rows), self.y[rows]) if isinstance(self.x, Rows) else self.rows(rows)
 
     def rows(self, rows: Tensor) -> Split:
         """Those in some places."""
@@ -124,7 +125,10 @@ class Task:
             return self.train
         parts = [self.splits[name] for name in ("train", "unlabelled")]
         order = torch.cat([self.indices[name] for name in ("train", "unlabelled")]).argsort()
-        return Split(torch.cat([part.x for part in parts])[order], torch.cat([part.y for part in parts])[order])
+        y = torch.cat([part.y for part in parts])[order]
+        if isinstance(self.train.x, Rows):
+            return Split(self.train.x.beside(*(part.x for part in parts[1:])).of(order), y)
+        return Split(torch.cat([part.x for part in parts])[order], y)
 
     def examples_for(self, role: str) -> Split | None:
         """The split of a role; for `search` that of `select`, where it has none of its own."""
@@ -168,6 +172,8 @@ class Task:
             split: raw examples of this task.
             device: where to; images travel as the bytes that they were read as, and are preprocessed there.
         """
+        if isinstance(split.x, Rows):
+            return Split(split.x.seen(self.preprocess, device), self.units.learnt(split.y.to(device)))
         preprocess = deepcopy(self.preprocess).to(device)
         return Split(preprocess(split.x.to(device)), self.units.learnt(split.y.to(device)))
 

@@ -18,6 +18,7 @@ from PIL import Image
 from torch import Tensor
 
 from polyarch.data.likelihood import Classification
+from polyarch.data.rows import Rows, ends_of
 from polyarch.data.task import Task
 from polyarch.errors import PolyarchError
 from polyarch.plotting import BLUE, GREEN, MUTED, Array, at_both_widths
@@ -159,7 +160,7 @@ def maps(report: ReportData) -> dict[str, Any] | None:
     task = report.task
     if task.input_shape != (2,) or task.tokens or task.parts or not (report.classifies or report.is_of_numbers):
         return None
-    x = task.training.x.double().numpy()
+    x = task.training.x[:].double().numpy()
     low, high = x.min(0), x.max(0)
     room = 0.12 * np.maximum(high - low, 1e-6)
     (left, bottom), (right, top) = low - room, high + room
@@ -298,10 +299,10 @@ def gallery(report: ReportData) -> dict[str, Any] | None:
     return {"cards": cards, "most": formatting.number(math.log(len(classes)), 2), "classes": len(classes)}
 
 
-def _png(image: Tensor, like: Tensor) -> str:
+def _png(image: Tensor, like: Tensor | Rows) -> str:
     """One image [channels, h, w] as a data URI, its values scaled by the range of all training images."""
-    low, high = like.min().double(), like.max().double()
-    scaled = ((image.double() - low) / (high - low).clamp_min(1e-9) * 255).clamp(0, 255).round()
+    low, high = ends_of(like)
+    scaled = ((image.double() - low) / max(high - low, 1e-9) * 255).clamp(0, 255).round()
     pixels = scaled.to(torch.uint8).permute(1, 2, 0).squeeze(-1).numpy()
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")

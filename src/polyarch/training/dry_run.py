@@ -14,6 +14,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from polyarch.core import Feed, Info, Method, Problem, State
+from polyarch.data.rows import Rows
 from polyarch.data.task import Split, Task
 from polyarch.distributions.priors import make_prior
 from polyarch.spaces.base import Space
@@ -168,9 +169,13 @@ def _peak(run: Callable[[], object]) -> int:
 
 
 def _data(task: Task, one: Any) -> int:
-    """All that a method is given, standardised as `one` example is; a split of two roles is there once."""
+    """All that a method is given, standardised as `one` example is; a split of two roles is there once.
+
+    Of inputs that stay on the disk only targets are.
+    """
     splits = {id(split): split for split in task.learning_data().values()}.values()
-    return sum(len(split) * _bytes(leaves(one)) + split.y.nbytes for split in splits)
+    inputs = sum(len(split) * _bytes(leaves(one)) for split in splits if not isinstance(split.x, Rows))
+    return inputs + sum(split.y.nbytes for split in splits)
 
 
 def _places(feed: Feed, parts: Iterable[Recording]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from polyarch import distributed
 from polyarch.core import Batch, Feed, FeedSpec, Info, Method, Part, Problem, State
+from polyarch.data.rows import Rows
 from polyarch.errors import PolyarchError
 from polyarch.streams import Streams
 from polyarch.training.capture import CapturedStep, Recordings, captured_form, settled_form
@@ -81,6 +82,7 @@ class Batches:
         self._places: dict[str, list[tuple[Any, Tensor]]] = {name: [] for name in specs}
         self._draws: dict[str, Any] = {}
         self._slots: dict[str, Any] = {}
+        self._ahead = {name: _Ahead(data.x) for name, data in self._data.items() if isinstance(data.x, Rows)}
 
     @property
     def names(self) -> Collection[str]:
@@ -92,6 +94,20 @@ class Batches:
         for name, data in self._data.items():
             order = torch.stack([torch.randperm(len(data), generator=s["data"]) for s in streams])
             self._order[name] = order.to(data.y.device)
+        for name, ahead in self._ahead.items():
+            ahead.begin([self._batches_of(name, step) for step in range(len(self.counts))])
+
+    def _batches_of(self, name: str, step: int) -> list[Tensor]:
+        """Places of the examples of all batches of a feed in a step, [repeats, size] each."""
+        count = self.counts[step] if name == self._first else self._specs[name].count
+        return [self._rows(name, step, k) for k in range(count)]
+
+    def _rows(self, name: str, step: int, k: int) -> Tensor:
+        """Places of the examples of a batch; on many ranks, of this rank's slice."""
+        spec = self._specs[name]
+        begin = step if name == self._first else step % self._rounds[name]
+        start = (begin * spec.count + k) * spec.size
+        return distributed.share(self._order[name][:, start : start + spec.size], 1)
 
     def draws(self, drawn: Mapping[str, Any]) -> None:
         """Takes what was drawn for the next step: of every feed, tensors [repeats, count, ...]."""
@@ -124,26 +140,59 @@ class Batches:
     def _filled(self, name: str, step: int, k: int, *, place: int, draws: Any) -> Batch:
         """The k-th batch of a feed in a step."""
         spec, data = self._specs[name], self._data[name]
-        if spec.count == 1 and spec.size == len(data) and distributed.size() == 1:
+        ahead = self._ahead.get(name)
+        if spec.count == 1 and spec.size == len(data) and distributed.size() == 1 and not ahead:
             # The order within a full batch does not matter: nothing to copy, ever.
             x, y = tree_map(lambda rows: rows.expand(self._repeats, *rows.shape), (data.x, data.y))
             return Batch(x, y, draws)
-        begin = step if name == self._first else step % self._rounds[name]
-        start = (begin * spec.count + k) * spec.size
-        index = distributed.share(self._order[name][:, start : start + spec.size], 1)
+        index = self._rows(name, step, k)
         places = self._places[name]
         if place == len(places):
-            shape = index.shape
-            places.append(tree_map(lambda rows: rows.new_empty(*shape, *rows.shape[1:]), (data.x, data.y)))
+            places.append(tree_map(partial(_place, index.shape), (data.x, data.y)))
         x, y = places[place]
 
         def fill(values: Tensor, into: Tensor) -> None:
             torch.index_select(values, 0, index.flatten(), out=into.flatten(0, 1))
 
-        for values, into in zip(leaves(data.x), leaves(x), strict=True):
-            fill(values, into)
+        if ahead:
+            x.flatten(0, 1).copy_(ahead.batch(step, k))
+        else:
+            for values, into in zip(leaves(data.x), leaves(x), strict=True):
+                fill(values, into)
         fill(data.y, y)
         return Batch(x, y, draws)
+
+
+def _place(shape: torch.Size, values: Tensor | Rows) -> Tensor:
+    """Where batches of such a shape, repeats and examples, are put."""
+    return torch.empty(*shape, *values.shape[1:], dtype=values.dtype, device=values.device)
+
+
+class _Ahead:
+    """The batches of an epoch's steps of inputs that are read as they are needed, in the order in which they come."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._inputs, self._step, self._held = rows, 0, list[Tensor]()
+        self._coming: Generator[Tensor, None, None] | None = None
+
+    def begin(self, steps: Sequence[Sequence[Tensor]]) -> None:
+        """Begins to read the batches of an epoch, by the places of their examples."""
+        if self._coming:
+            self._coming.close()
+        self._step, self._held = 0, []
+        self._coming = self._inputs.batches([rows.flatten() for step in steps for rows in step])
+        self._counts = [len(step) for step in steps]
+
+    def batch(self, step: int, k: int) -> Tensor:
+        """The k-th batch of a step; those of a step may be asked for in any order, as often as it takes."""
+        assert self._coming is not None
+        while self._step < step:  # what a step does not look at is passed over
+            for _ in range(self._counts[self._step] - len(self._held)):
+                next(self._coming)
+            self._step, self._held = self._step + 1, []
+        while len(self._held) <= k:
+            self._held.append(next(self._coming))
+        return self._held[k]
 
 
 class Loop:
