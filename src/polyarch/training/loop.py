@@ -15,6 +15,7 @@ from torch import Tensor
 from polyarch import distributed
 from polyarch.core import Batch, Feed, FeedSpec, Info, Method, Part, Problem, State
 from polyarch.data.rows import Rows
+from polyarch.data.task import Split
 from polyarch.errors import PolyarchError
 from polyarch.streams import Streams
 from polyarch.training.capture import CapturedStep, Recordings, captured_form, settled_form
@@ -69,7 +70,7 @@ class Batches:
     def __init__(self, problem: Problem, specs: dict[str, FeedSpec]) -> None:
         """Makes no place yet: those that are asked for are made then."""
         self._specs, self._repeats = specs, problem.repeats
-        self._data = {name: problem.data[spec.split] for name, spec in specs.items()}
+        self._data = {name: _at_hand(problem.data[spec.split], spec) for name, spec in specs.items()}
         self._rounds = {name: len(self._data[name]) // (spec.size * spec.count) for name, spec in specs.items()}
         self._first = next(iter(specs))
         spec = specs[self._first]
@@ -140,8 +141,7 @@ class Batches:
     def _filled(self, name: str, step: int, k: int, *, place: int, draws: Any) -> Batch:
         """The k-th batch of a feed in a step."""
         spec, data = self._specs[name], self._data[name]
-        ahead = self._ahead.get(name)
-        if spec.count == 1 and spec.size == len(data) and distributed.size() == 1 and not ahead:
+        if spec.count == 1 and spec.size == len(data) and distributed.size() == 1:
             # The order within a full batch does not matter: nothing to copy, ever.
             x, y = tree_map(lambda rows: rows.expand(self._repeats, *rows.shape), (data.x, data.y))
             return Batch(x, y, draws)
@@ -154,6 +154,7 @@ class Batches:
         def fill(values: Tensor, into: Tensor) -> None:
             torch.index_select(values, 0, index.flatten(), out=into.flatten(0, 1))
 
+        ahead = self._ahead.get(name)
         if ahead:
             x.flatten(0, 1).copy_(ahead.batch(step, k))
         else:
@@ -161,6 +162,11 @@ class Batches:
                 fill(values, into)
         fill(data.y, y)
         return Batch(x, y, draws)
+
+
+def _at_hand(data: Split, spec: FeedSpec) -> Split:
+    """A feed's examples; those that are one batch in all are read once."""
+    return Split(data.x[:], data.y) if isinstance(data.x, Rows) and spec.size == len(data) else data
 
 
 def _place(shape: torch.Size, values: Tensor | Rows) -> Tensor:
@@ -173,6 +179,7 @@ class _Ahead:
 
     def __init__(self, rows: Rows) -> None:
         self._inputs, self._step, self._held = rows, 0, list[Tensor]()
+        self._counts: list[int] = []
         self._coming: Generator[Tensor, None, None] | None = None
 
     def begin(self, steps: Sequence[Sequence[Tensor]]) -> None:
@@ -192,6 +199,8 @@ class _Ahead:
             self._step, self._held = self._step + 1, []
         while len(self._held) <= k:
             self._held.append(next(self._coming))
+        if step + 1 == len(self._counts) and len(self._held) == self._counts[-1]:
+            self._coming.close()  # an epoch is over, and so are the processes that read for it
         return self._held[k]
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from polyarch.data.rows import ends_of
 from polyarch.errors import PolyarchError
 from polyarch.settings import at_least
 from polyarch.uncertainty.arrays import takes_arrays
@@ -59,7 +61,7 @@ def pgd(
     x = x if x.is_floating_point() else x.float()
     if x.min() < low or x.max() > high:
         raise PolyarchError(
-            f"inputs run from {x.min().item():g} to {x.max().item():g}, outside their range of {low:g} to {high:g}; "
+            f"inputs run from {low:g} to {high:g}, outside their range of {low:g} to {high:g}; "
             "give the range that they have"
         )
     radius, step = budget * (high - low), step_size * (high - low)
@@ -88,7 +90,7 @@ def _gradient(log_probs_of: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) ->
 
 
 @takes_arrays
-def image_range(x: Tensor, highest_byte: float = 255.0) -> tuple[float, float]:
+def image_range(x: Any, highest_byte: float = 255.0) -> tuple[float, float]:
     """The lowest and the highest value that a pixel can have, where inputs are images in a known range.
 
     Args:
@@ -101,14 +103,15 @@ def image_range(x: Tensor, highest_byte: float = 255.0) -> tuple[float, float]:
     Raises:
         PolyarchError: the inputs are something else.
     """
-    if x.dim() != 4:
+    if len(x.shape) != 4:
         raise PolyarchError(
             f"an attack changes images [channels, height, width] within a known range, not inputs {list(x.shape[1:])}; "
             "use a run on images"
         )
     if x.dtype == torch.uint8:
         return 0.0, highest_byte
-    if x.min() < 0 or x.max() > 1:
+    low, high = ends_of(x)
+    if low < 0 or high > 1:
         raise PolyarchError(
             f"an attack needs images in a known range: bytes (uint8) from 0 to 255 or numbers from 0 to 1, and these "
             f"run from {x.min().item():g} to {x.max().item():g}; scale them to that range and search again"
