@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import warnings
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -82,13 +83,18 @@ class Scan:
 class Rows:
     """Some of the inputs of a reader, [n, ...]; as networks see them where `preprocess` is given."""
 
-    reader: Reader
+    ahead: Ahead = field(repr=False)
     index: Indices
     """Which of the reader's they are, in order."""
     scan: Scan
     """Of all that the reader has."""
     preprocess: nn.Module | None = field(default=None, repr=False)
     device: torch.device = CPU
+
+    @property
+    def reader(self) -> Reader:
+        """Where they come from."""
+        return self.ahead.reader
 
     def __len__(self) -> int:
         return len(self.index)
@@ -130,7 +136,7 @@ class Rows:
             return self[[place]][0]
         size = max(1, MOVED // max(1, math.prod(self.reader.shape)))
         if len(index) <= size:
-            return self._moved(torch.from_numpy(self.reader.read(index)[0]))
+            return self._moved(_inputs(*self.reader.read(index)))
         parts = [torch.arange(start, min(start + size, len(index))) for start in range(0, len(index), size)]
         return torch.cat(list(replace(self, index=index).batches(parts)))
 
@@ -142,11 +148,10 @@ class Rows:
         """All of them at once: for few."""
         return self[:].to(device)
 
-    def batches(self, order: Sequence[Tensor]) -> Generator[Tensor, None, None]:
+    def batches(self, order: Sequence[Tensor]) -> Iterator[Tensor]:
         """What stands in these places, one batch after the other; the next ones are read ahead."""
         wanted = [self.index[rows.cpu().numpy()] for rows in order]
-        for read in _ahead(_Inputs(self.reader), wanted, self.reader.workers, self.device.type == "cuda"):
-            yield self._moved(read)
+        return map(self._moved, self.ahead.read(_inputs, wanted, pin=self.device.type == "cuda"))
 
     def _moved(self, read: Tensor) -> Tensor:
         moved = read.to(self.device, non_blocking=True)
@@ -202,85 +207,118 @@ def in_turn(x: Any, order: Sequence[Tensor]) -> Iterator[Any]:
 
 
 @final
-class _Inputs(Dataset[Any]):
-    """Batches of inputs, by the places of their examples."""
+class _Items(Dataset[Any]):
+    """Batches of examples: what is asked for is a function of inputs and targets, and places."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
 
-    def __getitem__(self, rows: Indices) -> Any:
+    def __getitem__(self, asked: tuple[Callable[[Array, Array], Any], Indices]) -> Any:
+        make, rows = asked
         try:
-            return torch.from_numpy(np.ascontiguousarray(self.reader.read(rows)[0]))
+            return make(*self.reader.read(rows))
         except PolyarchError as error:
             return error  # a raised one would come with a traceback in its text
 
 
-@final
-class _Scanned(Dataset[Any]):
-    """What is known of some examples, by their places."""
-
-    def __init__(self, reader: Reader) -> None:
-        self.reader = reader
-
-    def __getitem__(self, rows: Indices) -> Any:
-        try:
-            x, y = self.reader.read(rows)
-        except PolyarchError as error:
-            return error
-        x = np.ascontiguousarray(x)
-        digests = [hashlib.blake2b(one.data, digest_size=16).digest() for one in x]
-        moments: tuple[Array, ...] = ()
-        if x.ndim == 4:
-            pixels = x.reshape(*x.shape[:2], -1).astype(np.float64)
-            moments = pixels.mean(-1), pixels.var(-1)
-        ends = np.array([x.min(), x.max()], np.float64)
-        return y, np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16), ends, *moments
+def _inputs(x: Array, y: Array) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(x))
 
 
-def scanned(reader: Reader, tell: str) -> tuple[Rows, Array]:
+def _known(x: Array, y: Array) -> tuple[Array, ...]:
+    """Targets, digests, least and greatest number; of images also mean and variance of every channel."""
+    x = np.ascontiguousarray(x)
+    digests = [hashlib.blake2b(one.data, digest_size=16).digest() for one in x]
+    ends = np.array([x.min(), x.max()], np.float64)
+    found = y, np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16), ends
+    if x.ndim != 4:
+        return found
+    pixels = x.reshape(*x.shape[:2], -1).astype(np.float64)
+    return *found, pixels.mean(-1), pixels.var(-1)
+
+
+def scanned(reader: Reader, where: str) -> tuple[Rows, Array]:
     """All inputs of a reader, after one pass over them, and their targets.
 
     Args:
         reader: of the examples.
-        tell: what to call them in an error.
+        where: what to call them in an error.
     """
     if not len(reader):
-        raise PolyarchError(f"{tell}: no examples; add some")
+        raise PolyarchError(f"{where}: no examples; add some")
     wanted = [np.arange(start, min(start + SCANNED, len(reader))) for start in range(0, len(reader), SCANNED)]
-    found = list(_ahead(_Scanned(reader), wanted, reader.workers, pin=False))
+    ahead = Ahead(reader)
+    found = list(ahead.read(_known, wanted))
     y, digests, ends, *moments = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    scan = Scan(digests, float(ends.min()), float(ends.max()), *moments)
-    return Rows(reader, np.arange(len(reader)), scan), y
+    return Rows(ahead, np.arange(len(reader)), Scan(digests, ends.min(), ends.max(), *moments)), y
+
+
+@final
+class Ahead:
+    """A reader, with processes that read ahead for whoever says what comes next.
+
+    They begin while this process is still small, since each keeps what this one held then, and stay for the next epoch.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        """Begins none yet."""
+        self.reader = reader
+        self._idle: dict[tuple[int, bool], list[tuple[list[Any], DataLoader[Any]]]] = {}
+
+    def read(self, make: Callable[[Array, Array], Any], wanted: Sequence[Indices], pin: bool = False) -> Iterator[Any]:
+        """What is made of inputs and targets in these places, one batch after the other.
+
+        Args:
+            make: what the processes make of a batch.
+            wanted: places of the examples of each.
+            pin: whether tensors go to pinned memory, from where a CUDA device fetches them while it computes.
+        """
+        workers = self.reader.workers
+        if not workers or not len(wanted):
+            return (_whole(_Items(self.reader)[make, rows]) for rows in wanted)
+        return self._by_others([(make, rows) for rows in wanted], pin)
+
+    def _by_others(self, asked: list[Any], pin: bool) -> Generator[Any, None, None]:
+        idle = self._idle.setdefault((os.getpid(), pin), [])  # a fork cannot ask its parent's
+        order, loader = idle.pop() if idle else self._begun(pin)
+        order[:] = asked
+        try:
+            with warnings.catch_warnings():  # Python 3.12 warns of every fork beside threads; these only read
+                warnings.simplefilter("ignore", DeprecationWarning)
+                coming = iter(loader)
+            for read in coming:
+                yield _whole(read)
+            idle.append((order, loader))
+        except GeneratorExit:  # nobody wants the rest; what was read of it is thrown away when they are asked again
+            idle.append((order, loader))
+        except RuntimeError as error:
+            if "DataLoader worker" not in str(error):
+                raise
+            raise PolyarchError(
+                f"a process that read examples ended ({reason(error)}); is there enough memory? set workers=0 to read "
+                "without any"
+            ) from None
+
+    def _begun(self, pin: bool) -> tuple[list[Any], DataLoader[Any]]:
+        order: list[Any] = []
+        return order, DataLoader(
+            _Items(self.reader),
+            batch_size=None,  # an item is a batch
+            sampler=order,
+            collate_fn=_as_it_is,
+            num_workers=self.reader.workers,
+            prefetch_factor=AHEAD,
+            pin_memory=pin,
+            persistent_workers=True,
+            generator=torch.Generator(),  # else it draws from torch's own
+        )
 
 
 def _as_it_is(batch: Any) -> Any:
     return batch
 
 
-def _ahead(batches: Dataset[Any], wanted: Sequence[Indices], workers: int, pin: bool) -> Generator[Any, None, None]:
-    """Batches by the places of their examples, in order; the processes end with whoever asked."""
-    loader = DataLoader(
-        batches,
-        batch_size=None,  # an item is a batch
-        sampler=wanted,
-        collate_fn=_as_it_is,
-        num_workers=min(workers, len(wanted)),
-        prefetch_factor=AHEAD if min(workers, len(wanted)) else None,
-        pin_memory=pin,
-        generator=torch.Generator(),  # else it draws from torch's own
-    )
-    try:
-        with warnings.catch_warnings():  # Python 3.12 warns of every fork beside threads; these only read
-            warnings.simplefilter("ignore", DeprecationWarning)
-            coming = iter(loader)
-        for read in coming:
-            if isinstance(read, PolyarchError):
-                raise read
-            yield read
-    except RuntimeError as error:
-        if "DataLoader worker" not in str(error):
-            raise
-        raise PolyarchError(
-            f"a process that read examples ended ({reason(error)}); is there enough memory? set workers=0 to read "
-            "without any"
-        ) from None
+def _whole(read: Any) -> Any:
+    if isinstance(read, PolyarchError):
+        raise read
+    return read

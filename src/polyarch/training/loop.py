@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -180,12 +180,11 @@ class _Ahead:
     def __init__(self, rows: Rows) -> None:
         self._inputs, self._step, self._held = rows, 0, list[Tensor]()
         self._counts: list[int] = []
-        self._coming: Generator[Tensor, None, None] | None = None
+        self._coming: Iterator[Tensor] | None = None
 
     def begin(self, steps: Sequence[Sequence[Tensor]]) -> None:
         """Begins to read the batches of an epoch, by the places of their examples."""
-        if self._coming:
-            self._coming.close()
+        self._coming = None  # of an epoch that was not finished: who read for it is free
         self._step, self._held = 0, []
         self._coming = self._inputs.batches([rows.flatten() for step in steps for rows in step])
         self._counts = [len(step) for step in steps]
@@ -200,7 +199,7 @@ class _Ahead:
         while len(self._held) <= k:
             self._held.append(next(self._coming))
         if step + 1 == len(self._counts) and len(self._held) == self._counts[-1]:
-            self._coming.close()  # an epoch is over, and so are the processes that read for it
+            next(self._coming, None)  # it is over: who read for it is free
         return self._held[k]
 
 
