@@ -70,9 +70,9 @@ class Scan:
 
     digests: NDArray[np.uint8]
     """[n, 16], of the bytes of each."""
-    low: float
-    high: float
-    """The least and the greatest number of all."""
+    low: Array
+    high: Array
+    """The least and the greatest number of all: in every column of vectors, else of all together, [1]."""
     mean: NDArray[np.float64] | None = None
     square: NDArray[np.float64] | None = None
     """Of images: mean and mean square deviation from it in every channel, [n, channels]."""
@@ -157,6 +157,11 @@ class Rows:
         moved = read.to(self.device, non_blocking=True)
         return moved if self.preprocess is None else self.preprocess(moved)
 
+    @property
+    def ends(self) -> tuple[Array, Array]:
+        """The least and the greatest number of all that the reader has: of every column of vectors, else [1]."""
+        return self.scan.low, self.scan.high
+
     def digest(self) -> bytes:
         """Of all of them in their order, by those of every example."""
         return hashlib.sha256(np.ascontiguousarray(self.scan.digests[self.index]).data).digest()
@@ -192,7 +197,8 @@ def _together(means: Array, squares: Array, counts: Array | float = 1.0) -> tupl
 
 def ends_of(x: Tensor | Rows) -> tuple[float, float]:
     """The least and the greatest of all numbers of inputs; of `Rows`, of all that their reader has."""
-    return (x.scan.low, x.scan.high) if isinstance(x, Rows) else (x.min().item(), x.max().item())
+    low, high = x.ends if isinstance(x, Rows) else (x, x)
+    return low.min().item(), high.max().item()
 
 
 def in_turn(x: Any, order: Sequence[Tensor]) -> Iterator[Any]:
@@ -229,7 +235,8 @@ def _known(x: Array, y: Array) -> tuple[Array, ...]:
     """Targets, digests, least and greatest number; of images also mean and variance of every channel."""
     x = np.ascontiguousarray(x)
     digests = [hashlib.blake2b(one.data, digest_size=16).digest() for one in x]
-    ends = np.array([x.min(), x.max()], np.float64)
+    columns = x if x.ndim == 2 and x.dtype != np.int64 else x.reshape(-1, 1)
+    ends = np.stack([columns.min(0), columns.max(0)]).astype(np.float64)[None]
     found = y, np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16), ends
     if x.ndim != 4:
         return found
@@ -250,7 +257,7 @@ def scanned(reader: Reader, where: str) -> tuple[Rows, Array]:
     ahead = Ahead(reader)
     found = list(ahead.read(_known, wanted))
     y, digests, ends, *moments = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return Rows(ahead, np.arange(len(reader)), Scan(digests, ends.min(), ends.max(), *moments)), y
+    return Rows(ahead, np.arange(len(reader)), Scan(digests, ends[:, 0].min(0), ends[:, 1].max(0), *moments)), y
 
 
 @final
