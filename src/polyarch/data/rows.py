@@ -157,11 +157,6 @@ class Rows:
         moved = read.to(self.device, non_blocking=True)
         return moved if self.preprocess is None else self.preprocess(moved)
 
-    @property
-    def ends(self) -> tuple[Array, Array]:
-        """The least and the greatest number of all that the reader has: of every column of vectors, else [1]."""
-        return self.scan.low, self.scan.high
-
     def digest(self) -> bytes:
         """Of all of them in their order, by those of every example."""
         return hashlib.sha256(np.ascontiguousarray(self.scan.digests[self.index]).data).digest()
@@ -197,7 +192,7 @@ def _together(means: Array, squares: Array, counts: Array | float = 1.0) -> tupl
 
 def ends_of(x: Tensor | Rows) -> tuple[float, float]:
     """The least and the greatest of all numbers of inputs; of `Rows`, of all that their reader has."""
-    low, high = x.ends if isinstance(x, Rows) else (x, x)
+    low, high = (x.scan.low, x.scan.high) if isinstance(x, Rows) else (x, x)
     return low.min().item(), high.max().item()
 
 
