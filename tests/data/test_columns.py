@@ -202,3 +202,32 @@ def test_numbers_to_predict_are_learnt_in_their_own_unit():
     assert learnt.mean().item() == pytest.approx(0, abs=1e-4)
     assert learnt.std(correction=0).item() == pytest.approx(1, abs=1e-4)
     np.testing.assert_allclose(task.train.y, y[task.indices["train"].numpy()], rtol=1e-6)  # as they were read
+
+
+def test_a_parquet_of_typed_columns_is_read_as_its_values_are(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    from polyarch.data.files import parquet_frame
+    from polyarch.data.frames import typed_frame
+
+    columns = {
+        "int": arrow.array([1, None, 2**60, -3], arrow.int64()),
+        "byte": arrow.array([1, 2, 255, 0], arrow.uint8()),
+        "float": arrow.array([0.5, None, float("nan"), 1e300]),
+        "half": arrow.array(np.array([0.5, 1, 2, 3], np.float16)),
+        "text": arrow.array([" a ", None, "", "b"]),
+        "large": arrow.array(["x", "y", "x", None], arrow.large_string()),
+        "coded": arrow.array(["x", "y", None, "x"]).dictionary_encode(),
+        "bool": arrow.array([True, None, False, True]),
+        "empty": arrow.array([None] * 4, arrow.float32()),
+    }
+    table = arrow.table(columns)
+    parquet.write_table(table, tmp_path / "t.parquet", row_group_size=2)  # several chunks
+    frame = parquet_frame(str(tmp_path / "t.parquet"))
+    own = typed_frame(((name, table[name].to_pylist(), str(table[name].type)) for name in columns), "t")
+    for name in columns:
+        assert frame.missing(name).tolist() == own.missing(name).tolist(), name
+        if name != "empty":
+            assert frame.columns[name].dtype == own.columns[name].dtype, name
+            np.testing.assert_array_equal(frame.columns[name], own.columns[name])

@@ -404,7 +404,22 @@ def parquet_frame(path: str) -> Frame:
     if not table.num_rows or not table.num_columns:
         raise PolyarchError(f"{path}: the table is empty; add examples")
     named = zip(table.column_names, table.columns, strict=True)
-    return typed_frame(((name, column.to_pylist(), str(column.type)) for name, column in named), path)
+    return typed_frame(((name, _cells(column), str(column.type)) for name, column in named), path)
+
+
+def _cells(column: Any) -> Array | Sequence[Any]:
+    """A column of pyarrow: numbers and texts as a Frame has them, eight bytes a cell; of others Python's own values."""
+    from pyarrow import compute, float64, types
+
+    if types.is_integer(column.type) or types.is_floating(column.type):
+        return np.asarray(compute.cast(column, float64(), safe=False).to_numpy(), np.float64)
+    if not (types.is_string(column.type) or types.is_large_string(column.type)):
+        cells: list[Any] = column.to_pylist()
+        return cells
+    coded = column.combine_chunks().dictionary_encode()
+    words = np.array([*(word.strip() for word in coded.dictionary.to_pylist()), ""], dtype=object)
+    texts: Array = words[coded.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)]
+    return texts
 
 
 def check_distinct(path: str, header: list[str]) -> None:

@@ -169,24 +169,29 @@ def frame_of(x: DataFrame, what: str) -> Frame:
     return typed_frame(((name, *_values(x[own])) for name, own in zip(names, x.columns, strict=True)), what)
 
 
-def _values(column: Any) -> tuple[Sequence[Any], str]:
-    """One of a data frame's columns, and its type; Python's own values of it are what all libraries have in common."""
-    values = column.tolist() if hasattr(column, "tolist") else column.to_list()
-    return values, str(getattr(column, "dtype", ""))
+def _values(column: Any) -> tuple[Sequence[Any] | Array, str]:
+    """One of a data frame's columns, and its type.
+
+    Python's own values of it are what all libraries have in common; numbers of numpy are taken as they are.
+    """
+    dtype = getattr(column, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "iuf":
+        return np.array(column, np.float64), str(dtype)
+    return column.tolist() if hasattr(column, "tolist") else column.to_list(), str(dtype or "")
 
 
-def typed_frame(columns: Iterable[tuple[str, Sequence[Any], str]], what: str) -> Frame:
+def typed_frame(columns: Iterable[tuple[str, Sequence[Any] | Array, str]], what: str) -> Frame:
     """A table whose columns have types.
 
     Args:
-        columns: name, Python's own values, and what the table says it holds.
+        columns: name, Python's own values or an array as a Frame has it, and what the table says it holds.
         what: what to call the table in an error.
     """
     read: dict[str, Array] = {}
     refused: dict[str, str] = {}
     for name, values, dtype in columns:
         try:
-            read[name] = _column_of(values, name, what, dtype)
+            read[name] = values if isinstance(values, np.ndarray) else _column_of(values, name, what, dtype)
         except PolyarchError as error:
             read[name], refused[name] = np.full(len(values), "", dtype=object), str(error)
     return Frame(read, lambda row: f"{what}: row {row}", refused)
