@@ -7,10 +7,10 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from polyarch.errors import PolyarchError
 
@@ -20,18 +20,64 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 def write_whole(path: Path, content: bytes) -> None:
     """Writes beside, flushes to the disk, renames: a reader sees the old file or the new one, never a part."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    write_together({path: content})
+
+
+def write_together(contents: Mapping[Path, bytes]) -> None:
+    """The same for several files: none gets its name before all of them are on the disk."""
+    beside = {path: _beside(path) for path in contents}
+    for path, content in contents.items():
+        try:
+            with beside[path].open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            _forget(beside.values())
+            raise cannot_write(path, error) from error
+    _rename({beside[path]: path for path in contents})
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[TextIO]:
+    """A text that is written bit by bit, and has its name only once all of it is on the disk; else it is not there."""
+    beside = _beside(path)
     try:
-        with beside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-        _sync_folder(path.parent)
-    except OSError as error:
+        try:
+            with beside.open("w", encoding="utf-8", newline="") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            if error.filename not in (None, str(beside)):
+                raise
+            raise cannot_write(path, error) from error
+    except BaseException:
+        _forget([beside])
+        raise
+    _rename({beside: path})
+
+
+def _beside(path: Path) -> Path:
+    """Where a file is written before it has its name."""
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+def _rename(names: Mapping[Path, Path]) -> None:
+    """Gives files that are on the disk their names."""
+    for beside, path in names.items():
+        try:
+            os.replace(beside, path)
+            _sync_folder(path.parent)
+        except OSError as error:
+            _forget(names)
+            raise cannot_write(path, error) from error
+
+
+def _forget(paths: Iterable[Path]) -> None:
+    for path in paths:
         with suppress(OSError):
-            beside.unlink(missing_ok=True)
-        raise cannot_write(path, error) from error
+            path.unlink(missing_ok=True)
 
 
 def append(path: Path, text: str) -> None:

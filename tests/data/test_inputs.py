@@ -271,9 +271,12 @@ def test_missing_and_unknown_files(tmp_path):
     for name in ("none.npz", "none.csv", "none.png", "none", "none.txt"):
         read_fails(tmp_path / name, (3,), f"{name}: no such file or folder; check the path")
     read_fails("", (3,), "'': no such file or folder")
-    for name in ("d.npy", "d"):
+    for name in ("d.dat", "d"):
         with (tmp_path / name).open("wb") as file:
             np.save(file, X)
         read_fails(
-            tmp_path / name, (3,), f"{name}: not a file of inputs", "give a .npz, a .csv, a .parquet, an image (.png"
+            tmp_path / name,
+            (3,),
+            f"{name}: not a file of inputs",
+            "give a .npy, a .npz, a .csv, a .parquet, an image (.png",
         )

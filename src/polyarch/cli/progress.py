@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
@@ -203,6 +203,37 @@ class Bar(Shown):
         where, left = f"{self.title}{_stage(evaluation)}", self.left(evaluation)
         self._bar.update(self._job, description=where, completed=done, total=total, left=left)
         self._numbers.plain = _said(evaluation)
+
+
+@contextmanager
+def counting(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Shows how many of something are done: calls with how many more.
+
+    Elsewhere than on a terminal a line tells it now and then, where it takes longer than that.
+    """
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import TimeRemainingColumn as Left
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), Left())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            job = bar.add_task(title, total=total)
+            yield lambda more: bar.advance(job, more)
+        return
+    done, begun = 0, time.monotonic()
+    told = begun
+
+    def advance(more: int) -> None:
+        nonlocal done, told
+        done, now = done + more, time.monotonic()
+        if now - told < PLAIN_SECONDS:
+            return
+        told = now
+        left = f" of {total:,}, {duration((now - begun) / done * (total - done))} left" if total else ""
+        print(f"{title}: {done:,}{left}", file=sys.stderr, flush=True)
+
+    yield advance
 
 
 def in_words(foretold: Foretold, followed: Followed) -> str:

@@ -1,7 +1,7 @@
 """Data in: a name, a file, arrays or a torch Dataset becomes a Task."""
 
 from polyarch.data.counts import Counts
-from polyarch.data.inputs import read_inputs, read_labelled
+from polyarch.data.inputs import InputParts, input_parts, read_inputs, read_labelled
 from polyarch.data.likelihood import Classification, Gaussian, Likelihood
 from polyarch.data.loading import SOURCES, load, source_for, source_from
 from polyarch.data.multi_label import MultiLabel
@@ -15,6 +15,7 @@ __all__ = [
     "Classification",
     "Counts",
     "Gaussian",
+    "InputParts",
     "Likelihood",
     "MultiLabel",
     "RawData",
@@ -22,6 +23,7 @@ __all__ = [
     "Source",
     "Split",
     "Task",
+    "input_parts",
     "load",
     "read_inputs",
     "read_labelled",

@@ -6,8 +6,10 @@ import csv
 import logging
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, final
 
@@ -364,47 +366,78 @@ def read_npz(path: str, wanted: Callable[[list[str]], list[str]], written: str) 
 
 def csv_frame(path: str, delimiter: str = ",") -> Frame:
     """All columns of a .csv file as texts; every error names a line."""
+    return next(csv_frames(path, delimiter))
+
+
+def csv_frames(path: str, delimiter: str = ",", most: int | None = None) -> Iterator[Frame]:
+    """The same, so many rows at a time; all at once where that is not said."""
     check_file(path)
     if len(delimiter) != 1:
         raise PolyarchError(f"delimiter is {delimiter!r}; it must be one character")
+    header: list[str] = []
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, delimiter=delimiter)
-            lines = [(reader.line_num, row) for row in reader if row]
+            lines = ((reader.line_num, row) for row in reader if row)
+            for _, first in islice(lines, 1):
+                header = [name.strip() for name in first]
+                check_distinct(path, header)
+            yet = True
+            while (part := list(islice(lines, most))) or yet:
+                yield _of_lines(path, header, part)
+                yet = False
     except (csv.Error, ValueError, OSError) as error:
         raise PolyarchError(f"{path}: not a readable UTF-8 .csv file ({reason(error)}); save it as one") from error
-    _, header = lines[0] if lines else (1, [])
-    header = [name.strip() for name in header]
-    numbers = [number for number, _ in lines[1:]]
-    check_distinct(path, header)
-    for number, row in lines[1:]:
+
+
+def _of_lines(path: str, header: list[str], lines: list[tuple[int, list[str]]]) -> Frame:
+    numbers = [number for number, _ in lines]
+    for number, row in lines:
         if len(row) != len(header):
             raise line_error(path, number, f"has {len(row)} cells where the header has {len(header)}; mend the line")
     if not numbers:
         raise PolyarchError(f"{path}: no line of data under the header; add examples")
-    cells = [[cell.strip() for cell in column] for column in zip(*(row for _, row in lines[1:]), strict=True)]
+    cells = [[cell.strip() for cell in column] for column in zip(*(row for _, row in lines), strict=True)]
     columns = {name: np.array(column, dtype=object) for name, column in zip(header, cells, strict=True)}
     return Frame(columns, lambda row: f"{path}: line {numbers[row]}")
 
 
 def parquet_frame(path: str) -> Frame:
     """All columns of a .parquet file."""
+    return next(parquet_frames(path))
+
+
+def parquet_frames(path: str, most: int | None = None) -> Iterator[Frame]:
+    """The same, so many rows at a time; all at once where that is not said."""
     check_file(path)
     try:
-        from pyarrow import parquet
+        from pyarrow import Table, parquet
     except ImportError:
         raise PolyarchError(
             f"{path}: reading Parquet needs pyarrow; install polyarch[parquet], or save the table as a .csv"
         ) from None
+    names: list[str] = []
+    start = 0
     try:
-        table = parquet.read_table(path)
+        with parquet.ParquetFile(path) as file:
+            names, rows = list(file.schema_arrow.names), file.metadata.num_rows
+            check_distinct(path, names)
+            if not rows or not names:
+                raise PolyarchError(f"{path}: the table is empty; add examples")
+            tables = (Table.from_batches([part]) for part in file.iter_batches(most)) if most else [file.read()]
+            for table in tables:
+                named = zip(names, table.columns, strict=True)
+                frame = typed_frame(((name, _cells(column), str(column.type)) for name, column in named), path)
+                yield replace(frame, place=partial(_row_of, path, start))
+                start += table.num_rows
+    except PolyarchError:
+        raise
     except Exception as error:  # damaged files fail in many ways
         raise PolyarchError(f"{path}: not a readable .parquet file ({reason(error)}); write it again") from error
-    check_distinct(path, table.column_names)
-    if not table.num_rows or not table.num_columns:
-        raise PolyarchError(f"{path}: the table is empty; add examples")
-    named = zip(table.column_names, table.columns, strict=True)
-    return typed_frame(((name, _cells(column), str(column.type)) for name, column in named), path)
+
+
+def _row_of(path: str, start: int, row: int) -> str:
+    return f"{path}: row {start + row}"
 
 
 def _cells(column: Any) -> Array | Sequence[Any]:

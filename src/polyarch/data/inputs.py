@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
+from typing import TypeVar, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from polyarch.data.array_files import ArrayFile, array_file
 from polyarch.data.checks import Array, check_pair, checked_inputs
 from polyarch.data.files import (
     IMAGE_ENDINGS,
     FileSource,
     TableFile,
     absolute,
-    csv_frame,
+    csv_frames,
     is_image,
     line_error,
     listed,
-    parquet_frame,
+    parquet_frames,
     read_images,
-    read_npz,
     stacked,
 )
 from polyarch.data.frames import Frame, are_numbers
@@ -36,13 +40,14 @@ from polyarch.data.vocabulary import named
 from polyarch.errors import PolyarchError
 
 logger = logging.getLogger("polyarch")
+T = TypeVar("T")
 
 LABEL = "label"  # the default of Csv.label
 MODES = {1: "L", 3: "RGB"}
 
 
 def read_inputs(text: str, like: Inputs) -> tuple[list[str], Tensor]:
-    """Inputs from a .npz, a .csv, a .parquet, an image, or a folder with images in it or below it.
+    """Inputs from a .npy, a .npz, a .csv, a .parquet, an image, or a folder with images in it or below it.
 
     Args:
         text: the path. Of a .npz, the array x is read, or the only array; of a table, the columns that `like` names, in
@@ -58,22 +63,64 @@ def read_inputs(text: str, like: Inputs) -> tuple[list[str], Tensor]:
     Raises:
         PolyarchError: the inputs are wrong or do not fit.
     """
+    return next(iter(input_parts(text, like, None)))
+
+
+@final
+@dataclass(frozen=True)
+class InputParts:
+    """Inputs in a file or folder, read part by part, as often as they are iterated over."""
+
+    total: int | None
+    """How many there are; None where only reading tells."""
+    parts: Callable[[], Iterator[tuple[list[str], Array]]]
+
+    def __iter__(self) -> Iterator[tuple[list[str], Tensor]]:
+        """Names and raw inputs, as `read_inputs` gives them."""
+        for names, x in self.parts():
+            yield names, torch.from_numpy(np.ascontiguousarray(x))
+
+
+def input_parts(text: str, like: Inputs, most: int | None) -> InputParts:
+    """What `read_inputs` reads, at most so many at a time, so that there may be more than memory holds."""
     if not os.path.exists(os.path.expanduser(text)):
         raise PolyarchError(f"{text or repr(text)}: no such file or folder; check the path")
     path = Path(absolute(text))
     ending = path.suffix.lower()
     if path.is_dir() or is_image(path):
-        names, x = _images(path, like.shape)
-    elif ending == ".npz":
-        names, x = _npz(path, like)
-    elif ending in (".csv", ".parquet"):
-        names, x = _table(path, like)
-    else:
-        raise PolyarchError(
-            f"{path}: not a file of inputs that polyarch reads; give a .npz, a .csv, a .parquet, an image"
-            f" ({', '.join(IMAGE_ENDINGS)}) or a folder of images"
-        )
-    return names, torch.from_numpy(np.ascontiguousarray(x))
+        count = sum(1 for _ in _image_paths(path)) if path.is_dir() else 1
+        return InputParts(count, partial(_images, path, like.shape, most))
+    if ending in (".npy", ".npz"):
+        file = array_file(str(path))
+        return InputParts(file.shape[0] if file.shape else None, partial(_arrays, file, like, most))
+    if ending in (".csv", ".parquet"):
+        return InputParts(None, partial(_table, path, like, most))
+    raise PolyarchError(
+        f"{path}: not a file of inputs that polyarch reads; give a .npy, a .npz, a .csv, a .parquet, an image"
+        f" ({', '.join(IMAGE_ENDINGS)}) or a folder of images"
+    )
+
+
+def said_once(parts: Iterator[T]) -> Iterator[T]:
+    """The same parts, of which nothing is said twice: not of the same column, where the first part has it, too."""
+    said: set[tuple[str, str]] = set()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        column = record.args[1] if isinstance(record.args, tuple) and len(record.args) > 1 else ""
+        key = (str(record.msg), column if isinstance(column, str) else "")
+        known = key in said
+        said.add(key)
+        return not known
+
+    while True:
+        logger.addFilter(is_new)
+        try:
+            part = next(parts, None)
+        finally:
+            logger.removeFilter(is_new)
+        if part is None:
+            return
+        yield part
 
 
 def read_labelled(source: FileSource, like: Inputs, likelihood: Likelihood, classes: Sequence[str]) -> Split:
@@ -123,39 +170,50 @@ def read_labelled(source: FileSource, like: Inputs, likelihood: Likelihood, clas
     return Split(x if isinstance(x, Rows) else np.ascontiguousarray(x), torch.from_numpy(targets))
 
 
-def _npz(path: Path, like: Inputs) -> tuple[list[str], Array]:
-    arrays = read_npz(str(path), lambda present: present if len(present) == 1 else ["x"], "x=...")
-    ((name, x),) = arrays.items()
-    if like.columns:
-        x = like.fitted(x, f"{path}: {name}")
-        return _numbered(x), x
-    x = checked_inputs(like.fitted(x, f"{path}: {name}"), f"{path}: {name}")
-    if x.shape[1:] != like.shape:
-        raise PolyarchError(
-            f"{path}: {name} holds {_said(x.shape[1:])}, but the model takes {_said(like.shape)}; resize them to that "
-            "shape, or give a folder of images, which is scaled"
-        )
-    return _numbered(x), x
+def _arrays(file: ArrayFile, like: Inputs, most: int | None) -> Iterator[tuple[list[str], Array]]:
+    for start, rows in file.parts(most):
+        what = f"{file.what}[{start}:]" if start else file.what
+        x = like.fitted(rows, what)
+        if not like.columns:
+            x = checked_inputs(x, what)
+            if x.shape[1:] != like.shape:
+                raise PolyarchError(
+                    f"{what} holds {_said(x.shape[1:])}, but the model takes {_said(like.shape)}; resize them to that "
+                    "shape, or give a folder of images, which is scaled"
+                )
+        yield _numbered(x, start), x
 
 
-def _table(path: Path, like: Inputs) -> tuple[list[str], Array]:
+def _table(path: Path, like: Inputs, most: int | None) -> Iterator[tuple[list[str], Array]]:
     if len(like.shape) != 1:
         raise PolyarchError(
             f"{path}: a table holds vectors, but the model takes {_said(like.shape)}; give a .npz or images"
         )
     known = like.columns
-    where = str(path)
+    where, start = str(path), 0
     if path.suffix.lower() == ".parquet":
-        frame = parquet_frame(where)
+        frames = parquet_frames(where, most)
     else:
-        frame = csv_frame(where, known.delimiter if known else ",")
-    header = list(frame.columns)
-    if known:
-        x = like.fitted(frame, where)
-        say_left_over(where, header, known.names)
-        return _numbered(x), x
-    _check_header(path, header)
-    columns = _by_place(path, frame, like.shape[0])
+        frames = csv_frames(where, known.delimiter if known else ",", most)
+    columns: list[str] = []
+    for frame in frames:
+        what = f"{where}, from row {start} on" if start else where
+        if known:
+            x = like.fitted(frame, what)
+        else:
+            columns = columns or _by_place(path, frame, like.shape[0])
+            x = _without_gaps(frame, columns, like, f"{what}: x")
+        if not start:  # once all is well, or an error is said
+            if known:
+                say_left_over(where, list(frame.columns), known.names)
+            else:
+                say_order(where, columns)
+        yield _numbered(x, start), x
+        start += len(x)
+
+
+def _without_gaps(frame: Frame, columns: list[str], like: Inputs, what: str) -> Array:
+    """Columns of a table for a run that knows no names of them, and no gaps."""
     numbers = np.stack([frame.numbers(name) for name in in_order(columns)], 1)
     gaps = np.isnan(numbers)
     if gaps.any():
@@ -164,14 +222,13 @@ def _table(path: Path, like: Inputs) -> tuple[list[str], Array]:
             f"{frame.place(int(row))} has no number in column {columns[column]!r}, and the run knows no gaps; add it, "
             "or take the row out"
         )
-    x = checked_inputs(like.fitted(numbers, f"{path}: x"), f"{path}: x")
-    say_order(where, columns)
-    return _numbered(x), x
+    return checked_inputs(like.fitted(numbers, what), what)
 
 
 def _by_place(path: Path, frame: Frame, features: int) -> list[str]:
     """The columns to read where a run has no names for its inputs: all, or all but the label."""
     header = list(frame.columns)
+    _check_header(path, header)
     if len(header) == features:
         return header
     label = _label(frame) if len(header) == features + 1 else None
@@ -212,28 +269,36 @@ def _wrong_columns(path: Path, header: list[str], features: int) -> PolyarchErro
     )
 
 
-def _images(path: Path, shape: tuple[int, ...]) -> tuple[list[str], Array]:
+def _images(path: Path, shape: tuple[int, ...], most: int | None) -> Iterator[tuple[list[str], Array]]:
     if len(shape) != 3 or shape[0] not in MODES:
         raise PolyarchError(
             f"{path}: images have 1 or 3 channels, but the model takes {_said(shape)}; give a"
             f" .npz{' or a .csv' if len(shape) == 1 else ''}"
         )
-    root, paths = path.parent, [path]
-    if path.is_dir():
-        root, paths = path, list(_found(path))
-    if not paths:
+    root, paths = path if path.is_dir() else path.parent, _image_paths(path)
+    channels, height, width = shape
+    while part := list(islice(paths, most)):
+        images = read_images(part, (width, height))
+        names = [each.relative_to(root).as_posix() for each in part]
+        what = f"{path}, {names[0]} to {names[-1]}" if len(part) == most else path
+        colours = [image.mode == "RGB" for image in images]
+        if channels == 3 and not any(colours):
+            logger.warning("%s: all images are grey, and the run's are in colour; what it says may mislead", what)
+        elif channels == 1 and any(colours):
+            logger.warning("%s: images are in colour, and looked at in grey, as the run's are", what)
+        yield names, stacked(images, MODES[channels])
+
+
+def _image_paths(path: Path) -> Iterator[Path]:
+    """An image, or those of a folder; raises where there is none."""
+    paths = _found(path) if path.is_dir() else iter([path])
+    first = next(paths, None)
+    if first is None:
         raise PolyarchError(
             f"{path}: no image ({', '.join(IMAGE_ENDINGS)}) in the folder or below it; add some, or check the path"
         )
-    channels, height, width = shape
-    images = read_images(paths, (width, height))
-    colours = [image.mode == "RGB" for image in images]
-    if channels == 3 and not any(colours):
-        logger.warning("%s: all images are grey, and the run's are in colour; what it says may mislead", path)
-    elif channels == 1 and any(colours):
-        logger.warning("%s: images are in colour, and looked at in grey, as the run's are", path)
-    x = stacked(images, MODES[channels])
-    return [each.relative_to(root).as_posix() for each in paths], x
+    yield first
+    yield from paths
 
 
 def _found(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
@@ -251,5 +316,5 @@ def _said(shape: tuple[int, ...]) -> str:
     return f"{'vectors' if len(shape) == 1 else 'images'} {list(shape)}"
 
 
-def _numbered(x: Array) -> list[str]:
-    return [str(row) for row in range(len(x))]
+def _numbered(x: Array, start: int) -> list[str]:
+    return [str(start + row) for row in range(len(x))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -115,7 +116,9 @@ class Inputs:
             )
         return Frame(dict(zip(columns.names, by_place.columns.values(), strict=True)), by_place.place)
 
-    def check(self, text: str, x: Any, highest_byte: float) -> None:
+    def check(
+        self, text: str, x: Any, highest_byte: float, before: tuple[float, float] = (math.inf, -math.inf)
+    ) -> None:
         """Raises where inputs of this shape are on another scale than the run's own, so that all answers mislead.
 
         Pixels that are bytes have a known range, to which others must keep; of other inputs only the size is compared.
@@ -126,6 +129,7 @@ class Inputs:
             text: what to call them in an error.
             x: [n, ...], raw inputs: a tensor, or `Rows`.
             highest_byte: what white is, where pixels are bytes.
+            before: the least and the greatest number of those that were read before, where these are a part.
         """
         if self.parts:
             for one, name, values in zip(self.each(), self.parts.names, self.parts.unpacked(x), strict=True):
@@ -141,6 +145,7 @@ class Inputs:
             self._say_far(text, x)
             return
         least, most = ends_of(x)
+        least, most = min(least, before[0]), max(most, before[1])
         if self.type == "tokens":
             if TYPES.get(x.dtype) != "tokens" or most > high:
                 raise PolyarchError(

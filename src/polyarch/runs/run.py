@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -19,6 +20,7 @@ from polyarch import data
 from polyarch.architecture import Architecture
 from polyarch.core import Meaning, Method
 from polyarch.data.files import FileSource, TableFile
+from polyarch.data.inputs import said_once
 from polyarch.data.kinds import Inputs
 from polyarch.data.likelihood import Gaussian, Likelihood
 from polyarch.data.own_likelihoods import text_of
@@ -463,9 +465,22 @@ class Run:
 
     def inputs_at(self, text: str) -> tuple[list[str], Tensor]:
         """Inputs to predict, as `data.read_inputs` reads them, and refused where they are on another scale."""
-        names, x = data.read_inputs(text, self.inputs)
-        self.inputs.check(text, x, self.highest_byte)
-        return names, x
+        return next(self.input_parts(text, None)[1])
+
+    def input_parts(self, text: str, most: int | None) -> tuple[int | None, Iterator[tuple[list[str], Tensor]]]:
+        """The same, at most so many at a time, so that there may be more than memory holds; and how many there are.
+
+        What there is to say of inputs is said of the first part that it is true of.
+        """
+        found = data.input_parts(text, self.inputs, most)
+        return found.total, said_once(self._checked(text, found))
+
+    def _checked(self, text: str, found: data.InputParts) -> Iterator[tuple[list[str], Tensor]]:
+        low, high = math.inf, -math.inf
+        for names, x in found:
+            self.inputs.check(text, x, self.highest_byte, (low, high))
+            low, high = min(low, x.min().item()), max(high, x.max().item())
+            yield names, x
 
     def other_inputs(self, text: str) -> Tensor:
         """Inputs of any kind, with labels or without, for which the run was not made: out-of-distribution data.
