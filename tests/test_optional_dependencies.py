@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-OPTIONAL = ("triton", "torchmetrics", "torchvision", "pandas", "pyarrow", "ray", "onnx", "onnxruntime")
+OPTIONAL = ("triton", "torchmetrics", "torchvision", "pandas", "pyarrow", "ray", "onnx", "onnxscript", "onnxruntime")
 BLOCKED = f"import sys; sys.modules.update(dict.fromkeys({OPTIONAL!r}))"  # None says that there is no such module
 SEARCH = """
 import importlib, pkgutil

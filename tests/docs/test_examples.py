@@ -43,8 +43,10 @@ def marked_blocks(page):
     return [block for block in blocks_of(page.read_text()) if block.marked]
 
 
-SLOW = {"depth.md", "diagnostics.md", "semi-supervised.md", "uncertainty.md"}
-"""Their searches are those of a first look at the library, not of a test."""
+SLOW = {"depth.md", "diagnostics.md", "export.md", "semi-supervised.md", "uncertainty.md"}
+"""Their searches are those of a first look at the library, not of a test; or they start many processes."""
+NEEDS = {"export.md": ("onnxscript", "onnxruntime")}
+"""Optional packages, by page."""
 
 
 @pytest.mark.parametrize(
@@ -54,6 +56,8 @@ SLOW = {"depth.md", "diagnostics.md", "semi-supervised.md", "uncertainty.md"}
 )
 def test_marked_blocks_run(page, tmp_path, monkeypatch, skeletons):
     """In order, in an empty folder with the skeletons under the names that the docs copy them to."""
+    for package in NEEDS.get(page.name, ()):
+        pytest.importorskip(package)
     for skeleton in skeletons.glob("*.py"):
         shutil.copy(skeleton, tmp_path / f"my_{skeleton.name}")
     monkeypatch.chdir(tmp_path)

@@ -307,7 +307,7 @@ def test_programs_take_inputs_as_networks_do(run, named, tmp_path):
         for count in (1, 5, COUNT):
             if isinstance(given, tuple):
                 x = [torch.from_numpy(one[:count]) for one in given]
-                assert torch.allclose(program(*x), own.model()(*x), atol=1e-5)
+                assert torch.allclose(program(*x)["output"], own.model()(*x), atol=1e-5)
             else:
                 by_name = {name: torch.from_numpy(one[:count]) for name, one in given.items()}
-                assert torch.allclose(program(**by_name), own.model()(**by_name), rtol=1e-5)
+                assert torch.allclose(program(**by_name)["output"], own.model()(**by_name), rtol=1e-5)

@@ -14,6 +14,7 @@ from polyarch.cli import table
 from polyarch.cli.cost import cost
 from polyarch.cli.doctor import doctor
 from polyarch.cli.evaluate import evaluate
+from polyarch.cli.export import export
 from polyarch.cli.listing import list_all
 from polyarch.cli.predict import predict
 from polyarch.cli.rank import rank
@@ -50,7 +51,7 @@ def of_all_verbs(
 
 
 app.command("list")(list_all)
-for verb in (doctor, cost, search, show, trust, rank, select, train, evaluate, predict, report):
+for verb in (doctor, cost, search, show, trust, rank, select, train, evaluate, predict, export, report):
     app.command()(verb)
 app.add_typer(table.app)
 

@@ -33,7 +33,7 @@ from polyarch.distributions.evidence import Evidence
 from polyarch.distributions.priors import uniform
 from polyarch.errors import PolyarchError
 from polyarch.files import read_json
-from polyarch.runs import exporting, guarantees
+from polyarch.runs import guarantees
 from polyarch.runs.config import Config
 from polyarch.runs.examples import kept_task
 from polyarch.runs.in_words import run_in_words
@@ -51,6 +51,7 @@ from polyarch.uncertainty.members import Members, members_of
 from polyarch.uncertainty.predictive import Predictive
 
 if TYPE_CHECKING:
+    from polyarch.runs.exporting import Exported, Format
     from polyarch.runs.results import Answers
 
 ARCHITECTURE = "architecture.json"
@@ -219,18 +220,30 @@ class Run:
         made = OnSeveral if self.inputs.parts else nn.Sequential
         return made(*filter(None, parts)).eval().requires_grad_(False)
 
-    def save(self, path: str | os.PathLike[str], model: nn.Module | None = None) -> None:
-        """Writes `model()` to a file that needs no polyarch.
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        model: nn.Module | None = None,
+        *,
+        temperature: float | None = None,
+        format: Format | None = None,
+    ) -> Exported:
+        """Writes `model()`, or another predictor, to a file that needs no polyarch, and beside it a card of what it is.
 
-        One that ends in `.pt2` is a program for `torch.export.load`: it takes any number of raw inputs, of the type
-        that docs/plain-module.md tells. One that ends in `.safetensors` has the weights alone, under the names of
-        `model().state_dict()`.
+        `.onnx` is for ONNX Runtime and its like (needs `polyarch[onnx]`), `.pt2` a program for `torch.export.load`, and
+        `.safetensors` the weights by name, with a file of plain torch beside them that loads them. Each takes any
+        number of raw inputs and answers by name: docs/export.md.
 
         Args:
             path: of the file; what is there is replaced.
-            model: what to write instead, such as `model()` after further training.
+            model: what to write instead: `ensemble()`, `early_exit(risk)`, or `model()` after further training.
+            temperature: what log-probabilities are divided by; by default what was fitted for `model()`, and 1 where
+                `model` is given. `self.temperature` is that of `ensemble()`.
+            format: `onnx`, `torch` or `safetensors`, where the ending does not say it.
         """
-        exporting.save(self, Path(path), self.model() if model is None else model)
+        from polyarch.runs.exporting import save  # which takes torch's exporters along
+
+        return save(self, Path(path), model, temperature, format)
 
     def likelihood(self, of: Literal["network", "shared", "mixture", "before"] = "network") -> Likelihood:
         """What outputs say of targets as they were read; where noise is learnt, as validation data had it at the end.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
@@ -185,8 +185,9 @@ class Dropout(nn.Module):
 
     generators: Sequence[torch.Generator] = ()
     """One per repeat. Where there are none for the device, that device's own chance is taken."""
-    thinned_by: torch.Generator | None = None
-    """Where there is one, the layer drops in any mode, and for all examples the same features: a thinned network."""
+    thinned_by: Callable[[Sequence[int]], Tensor] | None = None
+    """From a shape to numbers from 0 to 1. Where there is one, the layer drops in any mode, and for all examples the
+    same features: a thinned network."""
 
     def __init__(self, rate: float) -> None:
         """Takes the probability of a feature to become 0."""
@@ -196,7 +197,7 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """What stays is as much larger; in evaluation all of it, as it is."""
         if self.thinned_by is not None:
-            return self._dropped(x, torch.rand(x.shape[1:], generator=self.thinned_by, device=x.device))
+            return self._dropped(x, self.thinned_by(x.shape[1:]))
         if not self.training or not self.generators or self.generators[0].device.type != x.device.type:
             return F.dropout(x, self.rate, self.training)
         shape = (len(x) * distributed.size(), x.shape[1] // len(self.generators), *x.shape[2:])

@@ -207,6 +207,8 @@ class WiringSupernet(Supernet):
         # The list is kept with the weights: what draws it may change, a run may not. The same for every repeat.
         listed = torch.tensor([member.choices for member in space.members]).reshape(-1, len(space.links))
         self.register_buffer("table", listed.to(torch.int8).expand(repeats, -1, -1).clone())
+        self._places: dict[tuple[int, ...], int] = {}
+        self.register_load_state_dict_pre_hook(lambda supernet, *_: supernet._places.clear())
 
     @override
     def draw_from(self, generators: Sequence[torch.Generator]) -> None:
@@ -257,13 +259,17 @@ class WiringSupernet(Supernet):
         """Where a wiring stands in the list; None where wirings have nothing of their own."""
         if not self.space.has_own:
             return None
+        known = tuple(choices)
+        if known in self._places:  # where a program is made of it, no value can be read back
+            return self._places[known]
         listed = [tuple(row) for row in self.table[0].tolist()]
-        if tuple(choices) not in listed:
+        if known not in listed:
             raise PolyarchError(
                 f"this wiring is none of the {len(listed)} listed ones, and weights of its own were not learnt for it; "
                 "take one of the list, or a run without own_aggregation and own_affine"
             )
-        return listed.index(tuple(choices))
+        self._places[known] = listed.index(known)
+        return self._places[known]
 
     def _dense(self, choices: Tensor, dtype: torch.dtype) -> tuple[Sequence[Rows], Which]:
         """The same of wirings that are data: [repeats, decisions], or [repeats, batch, decisions]."""

@@ -44,6 +44,12 @@ def _of_one_repeat(x: Any) -> Any:
     return tree_map(lambda part: part.unsqueeze(0), x)
 
 
+def _drawn(chance: torch.Generator, kept: list[Tensor], shape: Sequence[int]) -> Tensor:
+    """Numbers from 0 to 1, which are also kept."""
+    kept.append(torch.rand(shape, generator=chance, device=chance.device))
+    return kept[-1]
+
+
 @final
 class Nested(nn.Module):
     """Members that share one pass: the options of a nested decision."""
@@ -76,22 +82,41 @@ class Within(nn.Module):
         self.views = [Sparse(tuple(row)) for row in choices.tolist()]
         self.seeds = range(len(self.views)) if seeds is None else seeds
         self._dropouts = [module for module in supernet.modules() if isinstance(module, Dropout)]
+        self._drawn: list[list[Tensor]] = []
+
+    def settle(self, x: Any) -> None:
+        """Draws what dropout leaves out once and for all, by inputs [n, ...]: then a pass draws nothing.
+
+        A program that is made of it would draw anew, and can read no value back: afterwards none needs to be.
+        """
+        drawn: list[list[Tensor]] = [[] for _ in self.views]
+        for own, view, seed in zip(drawn, self.views, self.seeds, strict=True):
+            chance = torch.Generator(next(leaves(x)).device).manual_seed(seed)
+            self._thinned(partial(_drawn, chance, own), view, _of_one_repeat(x))
+        self._drawn = drawn if self._dropouts else []
 
     def forward(self, x: Any) -> Tensor:
         """[n, ...] -> [members, n, outputs]."""
         repeat = _of_one_repeat(x)
-        members = [partial(self._member, view, seed) for view, seed in zip(self.views, self.seeds, strict=True)]
+        members = [partial(self._member, place) for place in range(len(self.views))]
         return torch.stack([_lean(member, repeat).squeeze(0) for member in members])
 
-    def _member(self, view: Sparse, seed: int, x: Any) -> Tensor:
+    def _member(self, place: int, x: Any) -> Tensor:
         """What one says; with dropout, as the one thinned network that its seed stands for.
 
         So it says the same of an input in any company, and the gradient of an attack is that of what is attacked.
         """
-        chance = torch.Generator(next(leaves(x)).device).manual_seed(seed) if self._dropouts else None
+        if self._drawn:
+            known = iter(self._drawn[place])
+            return self._thinned(lambda shape: next(known), self.views[place], x)
+        chance = torch.Generator(next(leaves(x)).device).manual_seed(self.seeds[place])
+        return self._thinned(partial(_drawn, chance, []), self.views[place], x)
+
+    def _thinned(self, drawn: Callable[[Sequence[int]], Tensor], view: Sparse, x: Any) -> Tensor:
+        """What a member says where dropout goes by what is drawn."""
         try:
             for dropout in self._dropouts:
-                dropout.thinned_by = chance
+                dropout.thinned_by = drawn
             output: Tensor = self.supernet(x, view)
         finally:
             for dropout in self._dropouts:
