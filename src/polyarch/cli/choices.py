@@ -150,7 +150,7 @@ def choose(
 def choose_each(pairs: Sequence[tuple[str, str]], data: str, assignments: Sequence[str]) -> list[Choices]:
     """Makes spaces and methods of several names on the same data; a setting is for all that have it, and one must.
 
-    What goes by the data goes by it in every space, also under a published method, so that all search the same networks.
+    Sizes of networks go by the data under a published method, too, so that all methods search the same ones.
     """
     found, unknown_to = [], dict[str, list[PolyarchError]]()
     for space, method in pairs:

@@ -28,7 +28,9 @@ def compare(
     ] = None,
     spaces: Annotated[
         str | None,
-        typer.Option("--spaces", metavar="S,S,...", help="See `polyarch list`; or package.module:Class. [default: depth]"),
+        typer.Option(
+            "--spaces", metavar="S,S,...", help="See `polyarch list`; or package.module:Class. [default: depth]"
+        ),
     ] = None,
     data: Annotated[
         str | None, typer.Option("--data", help="A name (see `polyarch list`), or a file or folder. [default: digits]")
@@ -75,7 +77,13 @@ def compare(
         from polyarch.runs import compare as comparing
         from polyarch.runs.options import Workers
 
-    asked = {"--spaces": spaces, "--data": data, "--seeds": seeds, "--budget": budget, "--device": device}
+    asked: dict[str, Any] = {
+        "--spaces": spaces,
+        "--data": data,
+        "--seeds": seeds,
+        "--budget": budget,
+        "--device": device,
+    }
     asked |= {"--precision": precision, "--set": settings or None}
     given = [name for name, value in asked.items() if value is not None]
     if methods is None and given:
@@ -83,7 +91,9 @@ def compare(
     who = Workers(workers, cpus or 1, gpus, ray)
     try:
         if methods is not None:
-            question, source, reading = _question(methods, spaces, data, seeds, budget, device, precision, cpus, settings)
+            question, source, reading = _question(
+                methods, spaces, data, seeds, budget, device, precision, cpus, settings
+            )
 
             def read() -> Any:
                 with waiting(f"compare: reading {data or 'digits'}"):
@@ -167,9 +177,9 @@ def show_comparison(found: Comparison, as_json: bool) -> None:
         return
     where = {"test": "on test data", "select": "on validation data, optimistic"}.get(found.split, "")
     several = len({row.entrant.space for row in found.rows}) > 1
+    names = [f"{row.entrant.name}, {row.entrant.space}" if several else row.entrant.name for row in found.rows]
     labels = [
-        f"{row.rank or '-'} {row.entrant.name}{f', {row.entrant.space}' if several else ''}{' *' * row.entrant.baseline}"
-        for row in found.rows
+        f"{row.rank or '-'} {name}{' *' * row.entrant.baseline}" for row, name in zip(found.rows, names, strict=True)
     ]
     columns: list[tuple[str, list[str]]] = [("n", [str(len(row.found)) for row in found.rows])]
     first = found.metrics[:1]
@@ -189,8 +199,8 @@ def show_comparison(found: Comparison, as_json: bool) -> None:
         columns.append(column)
     lines = [(label, [cells[k] for _, cells in columns]) for k, label in enumerate(labels)]
     print(
-        f"{len(found.grid.runs)} runs on {found.grid.data['name']}, a budget of {found.grid.budget:,.0f} examples each, "
-        "forward and backward\n"
+        f"{len(found.grid.runs)} runs on {found.grid.data['name']}, a budget of {found.grid.budget:,.0f} examples "
+        "each, forward and backward\n"
     )
     print_table(where, [title for title, _ in columns], lines)
     print(f"\n* {_baselines(found)}")

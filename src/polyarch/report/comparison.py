@@ -25,6 +25,8 @@ from polyarch.settings import written
 PAGE = "comparison.html"
 ERRORS = 2.0
 """Standard errors from which on a difference counts."""
+BESIDE = ("log_likelihood", "ece", "crps")
+"""Metrics beside the one that rows are ranked by."""
 LONGEST = 80
 """Characters of an architecture's text that a table has room for."""
 
@@ -74,16 +76,16 @@ def _metrics(found: Comparison) -> list[Metric]:
     """Those that every run has, the one that rows are ranked by first."""
     likelihood = found.likelihood
     if isinstance(likelihood, Classification):
-        known = formatting.CLASSIFICATION
+        known: Sequence[Metric] = formatting.CLASSIFICATION
     elif isinstance(likelihood, Gaussian):
         known = formatting.REGRESSION
     else:
         known = formatting.metrics_of(likelihood)
     shown = {metric.name: metric for metric in known if metric.name in found.metrics}
-    if found.metrics and found.metrics[0] not in shown:
-        name = found.metrics[0]
-        shown = {name: Metric(name, formatting.titled(name), "mean over examples", found.higher_is_better)} | shown
-    return sorted(shown.values(), key=lambda metric: metric.name != found.metrics[0])
+    first, *_ = found.metrics or [""]
+    if first and first not in shown:
+        shown[first] = Metric(first, formatting.titled(first), "mean over examples", found.higher_is_better)
+    return [shown[name] for name in dict.fromkeys((first, *BESIDE)) if name in shown]
 
 
 def _order(found: Comparison) -> Any:
@@ -135,7 +137,9 @@ def _finding(found: Comparison, rows: Sequence[Row], done: Sequence[Row]) -> lis
         sure.append(f"All others are more than {ERRORS:g} standard errors behind.")
     for row in rows:
         if row.failed:
-            lacks.append(f"{_name(found, row)}: {len(row.failed)} failed, the first since {next(iter(row.failed.values()))}.")
+            lacks.append(
+                f"{_name(found, row)}: {len(row.failed)} failed, the first since {next(iter(row.failed.values()))}."
+            )
         if row.waiting:
             lacks.append(f"{_name(found, row)}: {row.waiting} not finished.")
     told = {"Worth it?": worth, "How sure?": sure, "Missing": lacks}
@@ -229,6 +233,8 @@ def _figure(found: Comparison, rows: Sequence[Row], metric: Metric, width: float
             axes.plot([formatting.mean(values)] * 2, [place - 0.28, place + 0.28], color=colour, linewidth=2, zorder=3)
         axes.set_yticks(range(len(rows)), [short(_name(found, row), most) for row in rows])
         axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_xlabel(f"{formatting.SPLITS[found.split]} {metric.title}{', %' if metric.percent else ''}", color=MUTED)
+        axes.set_xlabel(
+            f"{formatting.SPLITS[found.split]} {metric.title}{', %' if metric.percent else ''}", color=MUTED
+        )
         grid(axes, "x")
         return to_svg(figure, "seeds")

@@ -1,10 +1,11 @@
 """What a comparison always has beside its methods: networks that nobody searched for, at the same budget.
 
-- **random architecture**: one that the space draws at random, another for every seed, trained alone for all of the budget.
+- **random architecture**: one that the space draws at random, another for every seed, trained alone for all of the
+  budget.
 - **largest network**: of a nested space the one that contains all others, trained alone.
 - **uniform belief**: a search that learns nothing of architectures. Weights are shared by architectures that are drawn
-  uniformly (`single-path`, or, where a space has networks for listed architectures alone, `stochastic-architectures`), and
-  what is selected is the best on validation data of a few that are drawn.
+  uniformly (`single-path`, or, where a space has networks for listed architectures alone,
+  `stochastic-architectures`), and what is selected is the best on validation data of a few that are drawn.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What methods are compared at: examples that training steps pass forward and backward, the search's and those after it.
+"""What methods are compared at: examples that training steps pass forward and backward.
 
-A budget pays for the search and, where its networks share weights, for training alone what it selects. Every method gets
-as many epochs as the budget pays for, and what counts in epochs keeps its share of them (`with_epochs`).
+A budget pays for the search and, where its networks share weights, for training alone what it selects. Every method
+gets as many epochs as the budget pays for, and what counts in epochs keeps its share of them (`with_epochs`).
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def fitted(config: Config, price: Price, budget: float, name: str) -> Config:
         return config
     if costs(1) > budget:
         raise PolyarchError(
-            f"a budget of {budget:,.0f} examples does not pay for one epoch of {name}, which takes {costs(1):,.0f}; give "
-            "a larger one, or leave it out of the comparison"
+            f"a budget of {budget:,.0f} examples does not pay for one epoch of {name}, which takes {costs(1):,.0f}; "
+            "give a larger one, or leave it out of the comparison"
         )
     fits, too_many = 1, 2
     while costs(too_many) <= budget:

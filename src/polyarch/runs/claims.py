@@ -1,11 +1,11 @@
 """Which process makes which run: workers meet in a folder, and every run is claimed once.
 
-A claim is a file that its holder has locked, `NAME-1`; who takes over from a holder that died makes the next one, `NAME-2`.
-A hard link makes it, which fails for all but one of those who try, also on a file server; it is locked before it has that
-name. The lock goes with the process, however it ends. Where locks do not reach other machines, a claim of another one is
-judged by its beats: a number that its holder counts up while it lives. Who sees it stand still for long enough, by a clock
-of his own that only goes forward, takes over; and a holder that was given up, since its machine was asleep, finds the
-claim after its own at its next beat, and ends. No time of day is compared with another.
+A claim is a file that its holder has locked, `NAME-1`; who takes over from a holder that died makes the next one,
+`NAME-2`. A hard link makes it, which fails for all but one of those who try, also on a file server; it is locked before
+it has that name. The lock goes with the process, however it ends. Where locks do not reach other machines, a claim of
+another one is judged by its beats: a number that its holder counts up while it lives. Who sees it stand still for long
+enough, by a clock of their own that only goes forward, takes over; and a holder that was given up, since its machine
+was asleep, finds the claim after its own at its next beat, and ends. No time of day is compared with another.
 """
 
 from __future__ import annotations

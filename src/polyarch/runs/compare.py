@@ -46,12 +46,13 @@ def compare(
     workers: Workers = Workers(),
     tell: Tell = lambda text: None,
 ) -> Comparison:
-    """Compares methods in spaces, each with every seed, at equal budget, beside networks that nobody searched for.
+    """Compares methods in spaces, with every seed, at equal budget and beside networks that nobody searched for.
 
     Who compares the same in the same folder joins in, also from another machine; what is finished is not made again.
 
     Args:
-        methods: the methods, or their names; under names of your own, a mapping. None: those of the comparison in `out`.
+        methods: the methods, or their names; under names of your own, a mapping. Without any, the comparison that is in
+            `out` is gone on with.
         spaces: what they search, likewise.
         data: the data, as for `search`.
         out: a folder for the comparison.
@@ -129,8 +130,8 @@ def carry_on(folder: Path, workers: Workers = Workers(), tell: Tell = lambda tex
     if left:
         crew = _crew(folder, grid, workers, len(left))
         tell(
-            f"{len(grid.runs)} runs of {len(grid.entrants)} methods and baselines, {len(grid.runs) - len(left)} finished; "
-            f"a budget of {grid.budget:,.0f} examples each; {crew.words}"
+            f"{len(grid.runs)} runs of {len(grid.entrants)} methods and baselines, {len(grid.runs) - len(left)} "
+            f"finished; a budget of {grid.budget:,.0f} examples each; {crew.words}"
         )
         try:
             _see_through(folder, grid, crew, tell)

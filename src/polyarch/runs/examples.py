@@ -4,8 +4,8 @@ Data of at most `MOST_BYTES` is kept whole: such a run is evaluated, reported, r
 data has a name. Of larger data so many examples of every split are kept as fit, the same number of each unless a split
 has fewer, in one fixed random order: enough to evaluate and to report, and no more.
 
-A run beneath another, such as a repeat or a network that is trained alone, has the same data, and leaves it to that. So do
-the runs of a comparison.
+A run beneath another, such as a repeat or a network that is trained alone, has the same data, and leaves it to that. So
+do the runs of a comparison.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import resource
 import shutil
@@ -28,6 +29,8 @@ from polyarch.runs.options import Compute, Start
 from polyarch.runs.run import RESULT, TRAINED, load_again, shares_weights
 from polyarch.runs.search import configured
 from polyarch.spaces.base import Space
+
+logger = logging.getLogger("polyarch")
 
 FORMAT = 1
 RUNS, CLAIMS = "runs", "claims"
@@ -210,42 +213,70 @@ def plan(question: Question, task: Task, asked: dict[str, Any]) -> Grid:
         task: the data.
         asked: what is kept of what was asked (`Question.asked`).
     """
-    seeds, entries = question.seeds, question.entries
-    rows: list[tuple[str, str, str, Config, dict[int, Config]]] = []
-    suited_entries = [_suited(entry, task) for entry in entries]
+    drafts = _drafts(question, task)
+    prices = [price_of(draft.config, task) for draft in drafts]
+    budget = question.budget
+    if budget is None:
+        costs = [
+            price.of(draft.config.make_method(), draft.config.make_space())
+            for draft, price in zip(drafts, prices, strict=True)
+            if not draft.about
+        ]
+        budget = min(filter(None, costs), default=0.0)
+    entrants, runs, taken = list[Entrant](), list[Planned](), set[str]()
+    several = len({entry.space_name for entry in question.entries}) > 1
+    for place, (draft, price) in enumerate(zip(drafts, prices, strict=True)):
+        config = fitted(draft.config, price, budget, draft.name)
+        trains = shares_weights(config.make_space(), config.make_method())
+        told = {key: value for key, value in asdict(config).items() if key != "data"}
+        entrants.append(Entrant(draft.name, draft.space, draft.about, trains, told))
+        folder = _folder_name(f"{draft.name}-{draft.space}" if several else draft.name, taken)
+        for seed in question.seeds:
+            own = fitted(draft.by_seed[seed], price, budget, draft.name).method if draft.by_seed else None
+            runs.append(Planned(f"{folder}-seed-{seed}", place, seed, own))
+    # One seed of every entrant after another: what is there halfway compares all of them.
+    runs.sort(key=lambda run: question.seeds.index(run.seed))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return Grid(asked, describe_task(task), budget, question.threads, peak, tuple(entrants), tuple(runs))
+
+
+@final
+@dataclass(frozen=True)
+class _Draft:
+    """An entrant with the epochs that it asks for."""
+
+    name: str
+    space: str
+    about: str
+    config: Config
+    by_seed: Mapping[int, Config] = field(default_factory=dict)
+    """Where it is another one for every seed."""
+
+
+def _drafts(question: Question, task: Task) -> list[_Draft]:
+    """What was asked for, and then the baselines of every space."""
 
     def config_of(space: Space, method: Method, prior: str | None = None) -> Config:
         return configured(space, task, method, 0, 1, question.select, Start(prior=prior), question.compute)
 
-    for entry in suited_entries:
-        rows.append((entry.name, entry.space_name, "", config_of(entry.space, entry.method, question.prior), {}))
-    for first in _first_of_each_space(suited_entries):
+    entries = [_suited(entry, task) for entry in question.entries]
+    drafts = [
+        _Draft(entry.name, entry.space_name, "", config_of(entry.space, entry.method, question.prior))
+        for entry in entries
+    ]
+    asked = [(draft.config.space, draft.config.method) for draft in drafts]
+    for first in {entry.space_name: entry for entry in reversed(entries)}.values():
         for baseline in baselines_of(first.space, first.method):
-            config = config_of(first.space, baseline.method(seeds[0]))
-            if any((own.method, own.space) == (config.method, config.space) for *_, own, _ in rows[: len(entries)]):
-                continue  # it was asked for by name
-            by_seed = {} if baseline.same_for_all else {s: config_of(first.space, baseline.method(s)) for s in seeds}
-            rows.append((baseline.name, first.space_name, baseline.about, config, by_seed))
-    prices = [price_of(config, task) for *_, config, _ in rows]
-    budget = question.budget
-    if budget is None:
-        asked_for = zip(rows[: len(entries)], prices, strict=False)
-        costs = [price.of(config.make_method(), config.make_space()) for (*_, config, _), price in asked_for]
-        budget = min(filter(None, costs), default=0.0)
-    entrants, runs, taken = list[Entrant](), list[Planned](), set[str]()
-    for place, ((name, space_name, about, config, by_seed), price) in enumerate(zip(rows, prices, strict=True)):
-        config = fitted(config, price, budget, name)
-        trains = shares_weights(config.make_space(), config.make_method())
-        told = {key: value for key, value in asdict(config).items() if key != "data"}
-        entrants.append(Entrant(name, space_name, about, trains, told))
-        folder = _folder_name(name if len({e.space_name for e in entries}) == 1 else f"{name}-{space_name}", taken)
-        for seed in seeds:
-            own = fitted(by_seed[seed], price, budget, name).method if by_seed else None
-            runs.append(Planned(f"{folder}-seed-{seed}", place, seed, own))
-    # One seed of every entrant after another: what is there halfway compares all of them.
-    runs.sort(key=lambda run: list(seeds).index(run.seed))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return Grid(asked, describe_task(task), budget, question.threads, peak, tuple(entrants), tuple(runs))
+            try:
+                configs = {seed: config_of(first.space, baseline.method(seed)) for seed in question.seeds}
+            except PolyarchError as error:
+                logger.warning("%s is left out in the space %s: %s", baseline.name, first.space_name, error)
+                continue
+            config = configs[question.seeds[0]]
+            if (config.space, config.method) not in asked:
+                by_seed = {} if baseline.same_for_all else configs
+                drafts.append(_Draft(baseline.name, first.space_name, baseline.about, config, by_seed))
+    return drafts
 
 
 def begin(folder: Path, grid: Grid, task: Task) -> Grid:
@@ -295,10 +326,6 @@ def _shown(value: Any) -> str:
 def _suited(entry: Entry, task: Task) -> Entry:
     _, space, method, _ = suited(task, entry.space, entry.method, entry.told)
     return replace(entry, space=space, method=method)
-
-
-def _first_of_each_space(entries: Sequence[Entry]) -> list[Entry]:
-    return list({entry.space_name: entry for entry in reversed(entries)}.values())[::-1]
 
 
 def _folder_name(name: str, taken: set[str]) -> str:

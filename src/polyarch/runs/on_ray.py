@@ -1,14 +1,13 @@
 """Workers on a Ray cluster: the same ones, started where there is room for what a run asks for.
 
 Ray is told how many processors and GPUs a worker needs, and nothing else: claims, checkpoints and results are files, so
-the comparison's folder must be one that all machines share. A node that leaves takes its workers with it, and those that
-are left take over from their checkpoints.
+the comparison's folder must be one that all machines share. A node that leaves takes its workers with it, and those
+that are left take over from their checkpoints.
 """
 
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -42,15 +41,12 @@ class OnRay(Crew):
             raise PolyarchError("there is no Ray here; install it with `pip install 'polyarch[ray]'`") from None
         self._own = not self._ray.is_initialized()
         if self._own:
-            where = {} if workers.ray == "local" else {"address": workers.ray}
+            where = {"include_dashboard": False} if workers.ray == "local" else {"address": workers.ray}
             try:
-                self._ray.init(
-                    **where, log_to_driver=False, logging_level="error", include_dashboard=False if not where else None
-                )
+                self._ray.init(**where, log_to_driver=False, logging_level="error")
             except (ConnectionError, ValueError, RuntimeError) as error:
-                raise PolyarchError(
-                    f"cannot join the Ray cluster at {workers.ray}: {' '.join(str(error).split())}"
-                ) from None
+                why = " ".join(str(error).split())
+                raise PolyarchError(f"cannot join the Ray cluster at {workers.ray}: {why}") from None
         self._folder, self._count = folder.resolve(), min(left, workers.count or left)
         remote = self._ray.remote(num_cpus=grid.threads, num_gpus=workers.gpus, max_retries=0, max_calls=1)
         self._task = remote(work_there)

@@ -81,8 +81,8 @@ class Workers:
     gpus: float = 0.0
     """GPUs that a run is given, or a share of one."""
     ray: str | None = None
-    """The address of a Ray cluster that they are started on: `auto` for the one that this machine is part of, `local` for
-    one that is started for it here; by default they are processes of this machine."""
+    """The address of a Ray cluster that they are started on: `auto` for the one that this machine is part of, `local`
+    for one that is started here; by default they are processes of this machine."""
 
     def __post_init__(self) -> None:
         for name, value, least in (("workers", self.count, 1), ("cpus", self.cpus, 1), ("gpus", self.gpus, 0)):

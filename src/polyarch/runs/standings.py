@@ -149,7 +149,7 @@ class Comparison:
             kept = read_json(home / TRAINED / RESULT)
             budgets.append(kept["budget"])
             metrics |= {f"{split}_trained": own for split, own in kept["metrics"].items() if split == self.split}
-        own = next((metrics[self.split + end] for end in ENDINGS if self.split + end in metrics), None)
+        own = handed_over(metrics, self.split)
         if own is None:
             raise PolyarchError(
                 f"{home} has no figures on test or validation data; give the data some: test, or select"
@@ -200,6 +200,12 @@ class Comparison:
                 for own in row.found
             },
         }
+
+
+def handed_over(metrics: Mapping[str, Mapping[str, Any]], split: str) -> dict[str, Any] | None:
+    """Of a result's metrics on a split, those of what the run hands over; None where it has none there."""
+    found = next((metrics[split + ending] for ending in ENDINGS if split + ending in metrics), None)
+    return None if found is None else dict(found)
 
 
 def _behind(best: list[Figures], found: list[Figures], metric: str, sign: int) -> tuple[float, float | None] | None:
