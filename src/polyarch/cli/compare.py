@@ -88,12 +88,11 @@ def compare(
     given = [name for name, value in asked.items() if value is not None]
     if methods is None and given:
         raise PolyarchError(f"{given[0]} is for a comparison of some methods; say which with --methods M,M,...")
-    who = Workers(workers, cpus or 1, gpus, ray)
+    who = Workers(workers, 1 if cpus is None else cpus, gpus, ray)
     try:
         if methods is not None:
-            question, source, reading = _question(
-                methods, spaces, data, seeds, budget, device, precision, cpus, settings
-            )
+            told = (methods, spaces, data, seeds, budget, device, precision, who.cpus, settings)
+            question, source, reading = _question(*told)
 
             def read() -> Any:
                 with waiting(f"compare: reading {data or 'digits'}"):
@@ -121,7 +120,7 @@ def _question(
     budget: float | None,
     device: str | None,
     precision: str | None,
-    cpus: int | None,
+    cpus: int,
     settings: list[str],
 ) -> tuple[Question, Any, Any]:
     """What is compared, where its data comes from, and which of that's settings were told."""
@@ -138,7 +137,7 @@ def _question(
     search, source = chosen[0].search, chosen[0].source
     compute = Compute(device or "auto", precision or "float32", search.fast)
     question = Question(
-        entries, seeds_of(seeds or "0..4"), budget, search.selection, search.prior or None, compute, cpus or 1
+        entries, seeds_of(seeds or "0..4"), budget, search.selection, search.prior or None, compute, cpus
     )
     return question, source, chosen[0].data_told
 

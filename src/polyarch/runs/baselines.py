@@ -59,9 +59,9 @@ def baselines_of(space: Space, like: Method) -> list[Baseline]:
         about = "drawn from the space, another for every seed, and trained alone for all of the budget"
         found.append(Baseline("random architecture", about, lambda seed: trained(drawn(space, seed)), False))
     if space.nested:
-        deepest = len(space.decisions[0]) - 1
-        about = f"{space.architecture([deepest])}, which contains all others, trained alone for all of the budget"
-        found.append(Baseline("largest network", about, lambda seed: made(FixedDepth, like, depth=deepest)))
+        largest = space.architecture([len(space.decisions[0]) - 1])
+        about = f"{largest}, which contains all others, trained alone for all of the budget"
+        found.append(Baseline("largest network", about, lambda seed: made(FixedDepth, like)))
     if space.random().architectures > 1:
         kind = StochasticArchitectures if space.listed_only else OneShot
         about = "weights shared by architectures drawn uniformly, and nothing learnt of which are better"

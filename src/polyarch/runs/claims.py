@@ -158,9 +158,10 @@ class Claim:
 
 
 def holders(folder: Path, pid: int) -> list[str]:
-    """Names of the runs whose newest claims are those of a process of this machine."""
+    """Names of the runs whose newest claims are those of a process of this machine, which has not let go of them."""
     found = {}
     for path in sorted(folder.glob("*-*"), key=lambda path: int(path.name.rpartition("-")[2])):
         with suppress(OSError):
-            found[path.name.rpartition("-")[0]] = path.read_text().split()[1:] == [this_machine(), str(pid)]
+            beat, *holder = path.read_text().split()
+            found[path.name.rpartition("-")[0]] = beat.isdecimal() and holder == [this_machine(), str(pid)]
     return [name for name, own in found.items() if own]

@@ -51,11 +51,15 @@ class OnRay(Crew):
         remote = self._ray.remote(num_cpus=grid.threads, num_gpus=workers.gpus, max_retries=0, max_calls=1)
         self._task = remote(work_there)
         self._running: list[Any] = []
+        wanted = {"CPU": grid.threads, "GPU": workers.gpus}
+        rooms = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        self._fits = any(all(room.get(kind, 0) >= count for kind, count in wanted.items()) for room in rooms)
 
     @property
     @override
     def words(self) -> str:
-        return f"up to {self._count} worker{'s' if self._count > 1 else ''} on Ray"
+        waits = "" if self._fits else ", which wait, since no node has the processors and GPUs that a run asks for"
+        return f"up to {self._count} worker{'s' if self._count > 1 else ''} on Ray{waits}"
 
     @override
     def fill(self) -> None:

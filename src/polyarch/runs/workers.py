@@ -111,8 +111,9 @@ def main() -> None:
     said = os.dup(1)
     os.dup2(2, 1)
     threading.Thread(target=_end_with_input, daemon=True).start()
-    handler = logging.StreamHandler()
+    handler, told = logging.StreamHandler(), set[str]()
     handler.setFormatter(logging.Formatter("polyarch: %(message)s"))
+    handler.addFilter(lambda record: (text := record.getMessage()) not in told and not told.add(text))  # of many runs
     logging.getLogger("polyarch").addHandler(handler)
     try:
         work(Path(sys.argv[1]))
