@@ -55,6 +55,8 @@ def test_given_the_folder_alone_it_tells_again_and_does_nothing(compared):
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.json*")}
     again = cli("compare", "--out", folder)
     assert (again.out, again.err) == (said.out, "")
+    page = cli("report", folder)
+    assert page.out == f"{folder / 'comparison.html'}\n"
     found = cli("compare", *ASKED, *SEEDS, "--out", folder, "--json").json
     assert found["budget"] == 4 * 2 * 40  # what fixed-depth asks for: two steps of 20 examples an epoch
     assert [row["n"] for row in found["rows"]] == [2, 2, 2, 2]

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -181,15 +182,17 @@ def test_what_was_interrupted_goes_on_bit_equal(finished, tmp_path, damage):
     assert outcomes(folder) == outcomes(finished)
 
 
-def test_two_workers_in_one_folder(two_processes, finished, tmp_path):
-    begun(tmp_path / "both")
+def test_two_begin_and_work_in_one_folder(two_processes, finished, tmp_path):
     made = two_processes(
         tmp_path,
         """
+        sys.path.insert(0, TESTS)
+        from comparing import begun
         from polyarch.runs.workers import work
         meet("ready")
+        begun(here / "both")
         said = work(here / "both")
-        """,
+        """.replace("TESTS", repr(str(Path(__file__).parent))),
     )
     assert sum(made) == 8
     assert set(claimed(tmp_path / "both").values()) == {1}

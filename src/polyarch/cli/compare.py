@@ -55,7 +55,10 @@ def compare(
         int | None, typer.Option("--workers", metavar="N", help="Runs at once. [default: as many as fit]")
     ] = None,
     cpus: Annotated[int | None, typer.Option("--cpus", metavar="N", help="Processors of a run. [default: 1]")] = None,
-    gpus: Annotated[float, typer.Option("--gpus", metavar="X", help="GPUs of a run, or a share of one.")] = 0.0,
+    gpus: Annotated[
+        float | None,
+        typer.Option("--gpus", metavar="X", help="GPUs of a run, or a share of one. [default: 1 on CUDA, else 0]"),
+    ] = None,
     ray: Annotated[
         str | None,
         typer.Option(

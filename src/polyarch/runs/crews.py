@@ -61,8 +61,9 @@ class Processes(Crew):
     def __init__(self, folder: Path, grid: Grid, workers: Workers, left: int) -> None:
         """Starts nothing yet."""
         self._folder = folder
-        self._gpus = torch.cuda.device_count() if workers.gpus else 0
-        self._each = max(1, int(1 / workers.gpus)) if workers.gpus else 0
+        gpus = gpus_of(grid, workers)
+        self._gpus = torch.cuda.device_count() if gpus else 0
+        self._each = max(1, int(1 / gpus)) if gpus else 0
         fitting = fitting_workers(grid, self._gpus * self._each if self._gpus else None)
         self._places: list[subprocess.Popen[bytes] | None] = [None] * max(1, min(left, workers.count or fitting))
         self._done = 0
@@ -114,6 +115,12 @@ class Processes(Crew):
             process.kill()
             with suppress(OSError):
                 process.communicate()
+
+
+def gpus_of(grid: Grid, workers: Workers) -> float:
+    """GPUs of a run, or the share of one."""
+    on_cuda = grid.config_of(grid.entrants[0]).device.startswith("cuda")
+    return float(on_cuda) if workers.gpus is None else workers.gpus
 
 
 def fitting_workers(grid: Grid, gpus: int | None = None) -> int:

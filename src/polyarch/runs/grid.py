@@ -289,7 +289,7 @@ def begin(folder: Path, grid: Grid, task: Task) -> Grid:
         if write_json_once(folder / COMPARISON, asdict(grid)):
             return grid
     except PolyarchError:
-        if made:
+        if made and not (folder / COMPARISON).exists():  # which another process may have written meanwhile
             shutil.rmtree(folder, ignore_errors=True)
         raise
     there = Grid.read(folder)

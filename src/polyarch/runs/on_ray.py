@@ -16,7 +16,7 @@ from typing import Any, final
 from typing_extensions import override
 
 from polyarch.errors import PolyarchError
-from polyarch.runs.crews import Crew, Ending
+from polyarch.runs.crews import Crew, Ending, gpus_of
 from polyarch.runs.grid import Grid
 from polyarch.runs.options import Workers
 
@@ -48,10 +48,10 @@ class OnRay(Crew):
                 why = " ".join(str(error).split())
                 raise PolyarchError(f"cannot join the Ray cluster at {workers.ray}: {why}") from None
         self._folder, self._count = folder.resolve(), min(left, workers.count or left)
-        remote = self._ray.remote(num_cpus=grid.threads, num_gpus=workers.gpus, max_retries=0, max_calls=1)
+        remote = self._ray.remote(num_cpus=grid.threads, num_gpus=gpus_of(grid, workers), max_retries=0, max_calls=1)
         self._task = remote(work_there)
         self._running: list[Any] = []
-        wanted = {"CPU": grid.threads, "GPU": workers.gpus}
+        wanted = {"CPU": grid.threads, "GPU": gpus_of(grid, workers)}
         rooms = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         self._fits = any(all(room.get(kind, 0) >= count for kind, count in wanted.items()) for room in rooms)
 

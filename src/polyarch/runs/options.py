@@ -78,8 +78,8 @@ class Workers:
     for."""
     cpus: int = 1
     """Processors that a run computes with."""
-    gpus: float = 0.0
-    """GPUs that a run is given, or a share of one."""
+    gpus: float | None = None
+    """GPUs that a run is given, or a share of one; by default one where runs compute on CUDA devices, and else none."""
     ray: str | None = None
     """The address of a Ray cluster that they are started on: `auto` for the one that this machine is part of, `local`
     for one that is started here; by default they are processes of this machine."""

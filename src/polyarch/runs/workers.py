@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from typing_extensions import override
 
 from polyarch.callbacks import Callback
 from polyarch.data.task import Task
@@ -54,6 +55,7 @@ def work(folder: Path, callbacks: Sequence[Callback] = ()) -> int:
             if claim is None:
                 continue
             with claim.held(lost=lambda: os._exit(LOST)):
+                _look_anew(folder / RUNS / run.name)
                 if not _over(grid, folder, run):  # by who held it before
                     task = task or grid.task(folder)
                     _make(folder / RUNS / run.name, grid.config(run), task, callbacks)
@@ -66,6 +68,14 @@ def work(folder: Path, callbacks: Sequence[Callback] = ()) -> int:
 
 def _over(grid: Grid, folder: Path, run: Planned) -> bool:
     return grid.finished(folder, run) or (folder / RUNS / run.name / FAILED).exists()
+
+
+def _look_anew(home: Path) -> None:
+    """Reads a folder, so that what a file server's client remembers of it is what is there now."""
+    if home.parent.exists():
+        os.listdir(home.parent)
+    if home.exists():
+        os.listdir(home)
 
 
 def _make(home: Path, config: Config, task: Task, callbacks: Sequence[Callback]) -> None:
@@ -111,9 +121,9 @@ def main() -> None:
     said = os.dup(1)
     os.dup2(2, 1)
     threading.Thread(target=_end_with_input, daemon=True).start()
-    handler, told = logging.StreamHandler(), set[str]()
+    handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("polyarch: %(message)s"))
-    handler.addFilter(lambda record: (text := record.getMessage()) not in told and not told.add(text))  # of many runs
+    handler.addFilter(_Once())
     logging.getLogger("polyarch").addHandler(handler)
     try:
         work(Path(sys.argv[1]))
@@ -121,6 +131,21 @@ def main() -> None:
         os.write(said, str(error).encode())
         os._exit(UNABLE)
     os._exit(0)
+
+
+class _Once(logging.Filter):
+    """Lets every message through once: the runs of a method have the same to say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told = set[str]()
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        new = text not in self._told
+        self._told.add(text)
+        return new
 
 
 def _end_with_input() -> None:
