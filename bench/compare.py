@@ -3,10 +3,10 @@
     python -m bench.compare [--epochs 40] [--data digits]
 
 Twelve runs, a depth search and the three baselines with three seeds, are made in a row in one Python process (by
-Twelve runs, a depth search and the three baselines with three seeds, are made in a row in one Python process (by
 hand), by `polyarch compare` with one worker, and with two. All compute with one thread. Prints one JSON line: seconds
 of each from start to end, and of processors; `overhead` is what one worker takes longer than by hand, planning, its
 start, table and page included, and `ratio` is how much longer one worker takes than two.
+"""
 
 from __future__ import annotations
 
