@@ -1,5 +1,6 @@
 """Comparisons: what they are made of, what comes out, and that nothing is lost or done twice whoever dies."""
 
+import importlib
 import os
 import re
 import resource
@@ -210,6 +211,25 @@ def test_a_run_that_fails_is_told_of_and_the_others_are_made(tmp_path):
     assert list(found.summary()["failed"]) == ["steep-seed-0"]
     assert {one.name: one.state for one in states(folder)}["runs/steep-seed-0"] == "failed"
     assert work(folder) == 0  # within one comparison it is not tried again
+
+
+def test_code_of_ones_own_that_changed_is_not_compared_with_what_it_was(tmp_path, monkeypatch):
+    source = (
+        "from dataclasses import dataclass\nimport polyarch as pa\n"
+        "@dataclass(frozen=True, kw_only=True)\nclass Mine(pa.methods.VariationalDepth):\n"
+        "    def schedule(self, epoch):\n        return super().schedule(%s)\n"
+    )
+    (tmp_path / "mine_changing.py").write_text(source % "epoch")
+    monkeypatch.syspath_prepend(tmp_path)
+    import mine_changing
+
+    own = mine_changing.Mine(epochs=2, batch_size=20)
+    begun(tmp_path / "comparison", methods={"mine": own}, seeds=[0])
+    Grid.read(tmp_path / "comparison").check_code()
+    (tmp_path / "mine_changing.py").write_text(source % "0")
+    importlib.reload(mine_changing)
+    with pytest.raises(PolyarchError, match="makes mine in the space space has changed since the comparison began"):
+        work(tmp_path / "comparison")
 
 
 def test_who_asks_for_other_things_is_refused(finished, tmp_path):

@@ -78,6 +78,7 @@ def compare(
         from polyarch.errors import PolyarchError
         from polyarch.report import write_comparison
         from polyarch.runs import compare as comparing
+        from polyarch.runs.examples import COMPARISON
         from polyarch.runs.options import Workers
 
     asked: dict[str, Any] = {
@@ -91,6 +92,10 @@ def compare(
     given = [name for name, value in asked.items() if value is not None]
     if methods is None and given:
         raise PolyarchError(f"{given[0]} is for a comparison of some methods; say which with --methods M,M,...")
+    if methods is None and not (out / COMPARISON).exists():
+        raise PolyarchError(
+            f"{out} holds no comparison to go on with; for a new one, say which methods: --methods M,M,..."
+        )
     who = Workers(workers, 1 if cpus is None else cpus, gpus, ray)
     try:
         if methods is not None:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from polyarch import catalogue
 from polyarch.core import Method
 from polyarch.data.loading import source_of
@@ -98,7 +96,6 @@ def begin(folder: Path, question: Question, read: Callable[[], Task], data: Any)
     if (folder / COMPARISON).exists():
         grids.check_same(folder, Grid.read(folder), question.asked(read().fingerprint if data is None else data))
         return
-    torch.set_num_threads(question.threads)
     task = read()
     grids.begin(folder, grids.plan(question, task, question.asked(task.fingerprint if data is None else data)), task)
 

@@ -194,9 +194,15 @@ class Grid:
         return kept_task(folder, config, sample=False) if self.data["source"] is None else load_again(config)
 
     def check_code(self) -> None:
-        """Raises where code of one's own is no longer what it was when this was planned."""
+        """Raises where code of one's own is no longer what it was: runs of before and after are not to be compared."""
         for entrant in self.entrants:
-            self.config_of(entrant).check_code()
+            try:
+                self.config_of(entrant).check_code()
+            except PolyarchError:
+                raise PolyarchError(
+                    f"the code of your own that makes {entrant.name} in the space {entrant.space} has changed since "
+                    "the comparison began; put it back as it was, or compare anew in another --out"
+                ) from None
 
 
 def failed(folder: Path, run: Planned) -> str:
