@@ -6,6 +6,8 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
+from browser import Browser, find_browser
+from looking import EYES
 
 import polyarch as pa
 from polyarch.files import write_json
@@ -65,3 +67,13 @@ def test_what_is_missing_is_told(folder, tmp_path):
     text = write_comparison(Comparison(tmp_path)).read_text()
     assert "1 failed, the first since training &lt;i&gt;diverged&lt;/i&gt;" in text
     assert ": 1 not finished." in text
+
+
+@pytest.mark.skipif(find_browser() is None, reason="no Chromium or Chrome on the PATH")
+def test_all_of_the_page_can_be_seen(folder):
+    page = write_comparison(Comparison(folder))
+    with Browser() as browser:
+        for width, media in ((400, "screen"), (800, "screen"), (1200, "screen"), (718, "print")):
+            seen = browser.open(page, *EYES.values(), width=width, media=media)
+            assert seen.complaints == []
+            assert dict(zip(EYES, seen.values, strict=True)) == {"sticks out": 0} | {name: [] for name in [*EYES][1:]}

@@ -244,6 +244,8 @@ def test_who_asks_for_other_things_is_refused(finished, tmp_path):
     ):
         with pytest.raises(PolyarchError, match=re.escape(says)):
             begun(finished, **asked)
+    with pytest.raises(PolyarchError, match="a budget of examples, not of time"):
+        begun(tmp_path / "timed", compute=pa.Compute(time_limit=5))
     (tmp_path / "mine.txt").touch()
     with pytest.raises(PolyarchError, match="is not an empty folder"):
         begun(tmp_path)

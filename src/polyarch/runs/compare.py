@@ -110,7 +110,7 @@ def _named(kind: str, given: Any) -> dict[str, Any]:
     if isinstance(given, Mapping):
         return dict(given)
     found: dict[str, Any] = {}
-    for one in [given] if isinstance(given, str) else given:
+    for one in given if isinstance(given, Sequence) and not isinstance(given, str) else [given]:
         name = one if isinstance(one, str) else catalogue.name_of(kind, type(one), plain(one))
         if name in found:
             raise PolyarchError(f"two {kind}s are called {name}; give a mapping with a name for each")

@@ -76,6 +76,8 @@ class Question:
         if len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
             told = ", ".join(map(str, self.seeds))
             raise PolyarchError(f"seeds are whole numbers from 0 up, each given once; not {told}")
+        if self.compute.time_limit is not None:
+            raise PolyarchError("runs of a comparison have a budget of examples, not of time; leave time_limit out")
         if self.budget is not None and not self.budget > 0:
             raise PolyarchError(f"the budget must be above 0 examples, not {self.budget:g}")
         for entry in self.entries:
