@@ -21,10 +21,11 @@ from polyarch.runs.grid import FAILED, RUNS, Entry, Grid, Question, failed
 from polyarch.runs.names import Data, as_method, as_space, left_open
 from polyarch.runs.options import Compute, Workers
 from polyarch.runs.standings import Comparison
-from polyarch.runs.workers import LOOKS
 from polyarch.settings import plain
 from polyarch.spaces.base import Space
 
+LOOKS = 0.5
+"""Seconds from one look at runs and workers to the next."""
 DEATHS = 3
 """Workers that may die in a row, and no run is finished meanwhile, before that is taken for the rule."""
 Tell = Callable[[str], None]
