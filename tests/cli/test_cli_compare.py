@@ -2,10 +2,13 @@
 
 import re
 import shutil
+import signal
+import subprocess
 import sys
+import time
 
 import pytest
-from commandline import SMALL, SPIRALS, check_one_line, cli, refused
+from commandline import POLYARCH, SMALL, SPIRALS, check_one_line, cli, refused
 
 from polyarch.cli.choices import choose_each
 from polyarch.cli.compare import names, seeds_of
@@ -143,3 +146,23 @@ def test_ray_that_is_not_there(compared, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     said = refused("compare", "--out", folder, "--ray", "auto", says="pip install 'polyarch[ray]'")
     check_one_line(said.err)
+
+
+@pytest.mark.slow
+def test_control_c_says_how_to_go_on(tmp_path):
+    out = tmp_path / "a comparison"
+    process = subprocess.Popen(
+        [POLYARCH, "compare", *ASKED, *SEEDS, "--set", "epochs=3000", "--workers", "1", "--out", str(out)],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    while not list(out.glob("runs/*/metrics.jsonl")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    *_, last = process.communicate(timeout=30)[1].splitlines(keepends=True)
+    assert process.returncode == 130
+    check_one_line(last, f"interrupted; go on with `polyarch compare --out '{out}'`")
+    states = [one["state"] for one in cli("show", out, "--json").json["runs"]]
+    assert states == ["interrupted", *["waiting"] * 7]

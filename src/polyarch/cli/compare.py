@@ -111,8 +111,9 @@ def compare(
             who = replace(who, cpus=comparing.Grid.read(out).threads)
         found = comparing.carry_on(out, who, lambda text: print(f"compare: {text}", file=sys.stderr, flush=True))
     except KeyboardInterrupt:
-        again = f"polyarch compare --out {shlex.quote(str(out))}"
-        print(f"polyarch: interrupted; go on with `{again}`", file=sys.stderr)
+        again = f"go on with `polyarch compare --out {shlex.quote(str(out))}`"
+        again = again if (out / COMPARISON).exists() else "nothing had been begun yet, so start again"
+        print(f"polyarch: interrupted; {again}", file=sys.stderr)
         raise typer.Exit(130) from None
     page = write_comparison(found)
     show_comparison(found, as_json)
