@@ -16,7 +16,7 @@ from polyarch.runs.grid import RUNS, Grid, failed
 from polyarch.runs.run import METRICS, RESULT, TRAINED
 from polyarch.runs.standings import handed_over
 
-DEEPEST = 4
+DEEPEST = 3
 """So many folders beneath the one that is looked at may lie above a run."""
 TAIL = 2**16
 """Bytes at the end of `metrics.jsonl` that hold its last line, or else nothing is told of it."""
