@@ -22,6 +22,10 @@ from polyarch.runs.options import Workers
 from polyarch.runs.workers import LOST, UNABLE
 
 
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""By which libraries that torch does not speak for are told how many threads to compute with."""
+
+
 @final
 @dataclass(frozen=True)
 class Ending:
@@ -60,13 +64,12 @@ class Processes(Crew):
 
     def __init__(self, folder: Path, grid: Grid, workers: Workers, left: int) -> None:
         """Starts nothing yet."""
-        self._folder = folder
+        self._folder, self._threads = folder, str(grid.threads)
         gpus = gpus_of(grid, workers)
         self._gpus = torch.cuda.device_count() if gpus else 0
         self._each = max(1, int(1 / gpus)) if gpus else 0
         fitting = fitting_workers(grid, self._gpus * self._each if self._gpus else None)
         self._places: list[subprocess.Popen[bytes] | None] = [None] * max(1, min(left, workers.count or fitting))
-        self._done = 0
 
     @property
     @override
@@ -82,6 +85,7 @@ class Processes(Crew):
 
     def _started(self, place: int) -> subprocess.Popen[bytes]:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment |= dict.fromkeys(THREADS, self._threads)
         if self._gpus:
             environment |= {"CUDA_VISIBLE_DEVICES": str(place // self._each % self._gpus)}
         return subprocess.Popen(
