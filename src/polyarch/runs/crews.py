@@ -21,7 +21,6 @@ from polyarch.runs.grid import CLAIMS, Grid
 from polyarch.runs.options import Workers
 from polyarch.runs.workers import LOST, UNABLE
 
-
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """By which libraries that torch does not speak for are told how many threads to compute with."""
 
