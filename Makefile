@@ -35,6 +35,7 @@ bench: setup
 	$(BIN)/python -m bench.startup
 	$(BIN)/python -m bench.memory
 	$(BIN)/python -m bench.faults --kills 20
+	$(BIN)/python -m bench.compare
 
 # On a machine with a CUDA device, with the Python that has torch there: nothing is installed.
 gpu:

@@ -11,6 +11,8 @@ Searching
     resume            goes on with a search that was interrupted
     Start             what a search starts from: a prior, belief or weights of other runs
     Compute           where a search computes, and how precisely
+    compare           compares methods in spaces, over seeds and at equal budget, by many workers
+    Workers           who makes the runs of a comparison
     Callback          is told how a search goes; may add to what it says, or end it
     TableTruth        watches a search by a benchmark's table
     train_selected    trains the selected network alone
@@ -76,7 +78,8 @@ if TYPE_CHECKING:
     from polyarch.callbacks import Callback
     from polyarch.data.likelihood import Likelihood
     from polyarch.errors import PolyarchError
-    from polyarch.runs.options import Compute, Start
+    from polyarch.runs.compare import compare
+    from polyarch.runs.options import Compute, Start, Workers
     from polyarch.runs.plain import fit_plain_models
     from polyarch.runs.run import Run, open_best, open_run
     from polyarch.runs.search import resume, search
@@ -99,9 +102,11 @@ __all__ = [
     "Run",
     "Start",
     "TableTruth",
+    "Workers",
     "__version__",
     "blackbox",
     "callbacks",
+    "compare",
     "data",
     "diagnostics",
     "distributions",
@@ -134,6 +139,8 @@ _HOMES = {
     "Run": "polyarch.runs.run",
     "Start": "polyarch.runs.options",
     "TableTruth": "polyarch.runs.table_truth",
+    "Workers": "polyarch.runs.options",
+    "compare": "polyarch.runs.compare",
     "fit_plain_models": "polyarch.runs.plain",
     "open_best": "polyarch.runs.run",
     "open_run": "polyarch.runs.run",

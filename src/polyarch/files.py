@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -123,6 +124,26 @@ def cannot_write(path: Path, error: OSError) -> PolyarchError:
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
     """Strict JSON (no NaN), indented for people, with a digest that `read_json` checks."""
+    write_whole(path, _json(path, value))
+
+
+def write_json_once(path: Path, value: dict[str, Any]) -> bool:
+    """The same, unless the file is there: of several processes that write it one does, and is told so."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.once")
+    write_whole(beside, _json(path, value))
+    try:
+        os.link(beside, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    finally:
+        beside.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+    return True
+
+
+def _json(path: Path, value: dict[str, Any]) -> bytes:
     try:
         text = json.dumps({**value, "digest": _digest(value)}, indent=2, allow_nan=False)
     except ValueError:
@@ -130,7 +151,7 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
             f"cannot write {path}: a number in it is not finite, since training diverged; "
             "start again in another --out with a smaller rate"
         ) from None
-    write_whole(path, f"{text}\n".encode())
+    return f"{text}\n".encode()
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -162,7 +183,7 @@ def locked(folder: Path) -> Iterator[None]:
         raise cannot_write(path, error) from error
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(descriptor)
         except BlockingIOError:
             raise PolyarchError(
                 f"{folder} is being written by another process; wait for it, or choose another --out"
@@ -174,6 +195,31 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process writes to a run folder."""
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno == errno.EWOULDBLOCK
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _lock(descriptor: int) -> None:
+    """Locks a file; who only looks whether it is locked has it for less than a moment, and is waited for."""
+    for _ in range(5):
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(0.01)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -70,6 +70,8 @@ class Choices:
     """How many seeds the method's preset trains."""
     told: Mapping[str, Collection[str]]
     """By group, the settings that were told; of a group that is not here, what was not told stays as well."""
+    data_told: Collection[str] | None
+    """Those of the data, whatever is searched; None: what was not told stays as well."""
 
     def prepared(self, *, deep: bool = False) -> tuple[Task, Space, Method, Chosen]:
         """Data, space and method, in which what nobody told goes by the data.
@@ -141,7 +143,47 @@ def choose(
         search=search,
         repeats=catalogue.METHODS[method].repeats if method in catalogue.METHODS else 1,
         told={} if settings or method_preset or not search.by_data else given,
+        data_told=given["data"] if search.by_data else None,
     )
+
+
+def choose_each(pairs: Sequence[tuple[str, str]], data: str, assignments: Sequence[str]) -> list[Choices]:
+    """Makes spaces and methods of several names on the same data; a setting is for all that have it, and one must.
+
+    Sizes of networks go by the data under a published method, too, so that all methods search the same ones.
+    """
+    found, unknown_to = [], dict[str, list[PolyarchError]]()
+    for space, method in pairs:
+        kinds = {"data": source_for(data), "space": find("space", space)[0], "method": find("method", method)[0]}
+        groups, taken = {**kinds, "search": SearchSettings}, []
+        for text in assignments:
+            if _is_known(groups, text.partition("=")[0].strip()):
+                taken.append(text)
+            else:
+                unknown_to.setdefault(text, []).append(_why_not(groups, text))
+        chosen = choose(space, method, data, taken)
+        told = assign(groups, taken) if chosen.search.by_data else {}
+        found.append(replace(chosen, told=chosen.told or {name: told[name] for name in told if name == "space"}))
+    for errors in unknown_to.values():
+        if len(errors) == len(pairs):
+            raise errors[0]
+    return found
+
+
+def _is_known(groups: dict[str, type[Any]], name: str) -> bool:
+    """Whether one of the groups has a setting or a part that a name may mean."""
+    group, dot, inside = name.partition(".")
+    if dot and group in groups:
+        groups, name = {group: groups[group]}, inside
+    return any(matching({**settings_of(cls), **parts_of(cls)}, name) for cls in groups.values())
+
+
+def _why_not(groups: dict[str, type[Any]], text: str) -> PolyarchError:
+    try:
+        assign(groups, [text])
+    except PolyarchError as error:
+        return error
+    raise AssertionError(text)
 
 
 def make_space(name: str, assignments: Sequence[str]) -> Space:

@@ -11,6 +11,7 @@ import typer
 from typing_extensions import override
 
 from polyarch.cli import table
+from polyarch.cli.compare import compare
 from polyarch.cli.cost import cost
 from polyarch.cli.doctor import doctor
 from polyarch.cli.evaluate import evaluate
@@ -51,7 +52,7 @@ def of_all_verbs(
 
 
 app.command("list")(list_all)
-for verb in (doctor, cost, search, show, trust, rank, select, train, evaluate, predict, export, report):
+for verb in (doctor, cost, search, compare, show, trust, rank, select, train, evaluate, predict, export, report):
     app.command()(verb)
 app.add_typer(table.app)
 

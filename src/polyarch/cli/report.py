@@ -23,8 +23,15 @@ def report(
     allow_changed: AllowChanged = False,
     as_json: Json = False,
 ) -> None:
-    """Write the one-file HTML report of a run again."""
-    page = write(run, baselines, allow_changed=allow_changed)
+    """Write the one-file HTML report of a run again, or the page of a comparison."""
+    from polyarch.report import write_comparison
+    from polyarch.runs.examples import COMPARISON
+    from polyarch.runs.standings import Comparison
+
+    if (run / COMPARISON).exists():
+        page = write_comparison(Comparison(run))
+    else:
+        page = write(run, baselines, allow_changed=allow_changed)
     print(json.dumps({"run": str(run), "report": str(page)}) if as_json else page)
 
 

@@ -11,6 +11,7 @@ import typer
 
 from polyarch.cli.metrics import print_metrics
 from polyarch.cli.options import Json, RunFolder
+from polyarch.cli.show_many import show_many
 
 if TYPE_CHECKING:
     from polyarch.runs.run import Run
@@ -36,9 +37,16 @@ def show(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """What a run found: the architecture, belief, and how good the network is."""
+    """What a run found: the architecture, belief, and how good the network is; of a folder of runs, how far each is."""
+    from polyarch.errors import PolyarchError
+    from polyarch.runs.folders import holds_many
     from polyarch.runs.run import open_repeats
 
+    if holds_many(run):
+        if svg:
+            raise PolyarchError(f"--svg draws one run, and {run} holds many; name one of them")
+        show_many(run, as_json)
+        return
     runs = open_repeats(run, allow_changed=True)  # what was found stays what it was
     if svg:
         _draw(svg, runs)

@@ -77,16 +77,27 @@ def prepared(
     Returns:
         The data, split; space and method, whose settings say all that was chosen; and what that was.
     """
-    source, image = _scaled(source, told.get("data"))
+    task, read = read_suited(source, told.get("data"))
+    task, space, method, chosen = suited(task, space, method, told)
+    return task, space, method, replace(chosen, settings={"data": read, **chosen.settings})
+
+
+def read_suited(source: Source, told: Collection[str] | None) -> tuple[Task, dict[str, Any]]:
+    """Reads data, and sets what nobody set of how it is read and split; gives what that was, too.
+
+    Args:
+        source: of the data.
+        told: names of its settings that were told and stay; None: all do.
+    """
+    source, image = _scaled(source, told)
     raw = source.read()
     shares = (
         split_sizes(len(raw.y) if raw.y.ndim else 0, own_test=raw.x_test is not None)
         if isinstance(source, Unsplit)
         else {}
     )
-    splits = _left(shares, told.get("data"), source)
-    task, space, method, chosen = suited(replace(source, **splits).split(raw), space, method, told)
-    return task, space, method, replace(chosen, settings={"data": {**image, **splits}, **chosen.settings})
+    splits = _left(shares, told, source)
+    return replace(source, **splits).split(raw), {**image, **splits}
 
 
 def suited(

@@ -4,7 +4,8 @@ Data of at most `MOST_BYTES` is kept whole: such a run is evaluated, reported, r
 data has a name. Of larger data so many examples of every split are kept as fit, the same number of each unless a split
 has fewer, in one fixed random order: enough to evaluate and to report, and no more.
 
-A run beneath another, such as a repeat or a network that is trained alone, has the same data, and leaves it to that.
+A run beneath another, such as a repeat or a network that is trained alone, has the same data, and leaves it to that. So
+do the runs of a comparison.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ MOST_BYTES = 64 * 2**20
 """What examples take at most in a run's folder: 64 MiB."""
 DEEPEST = 3
 """So many folders above a run may belong to the run that it is part of: RUN/baselines/depth-3/seed-0."""
+COMPARISON = "comparison.json"
+"""Of the folder of a comparison, whose runs have the same data."""
 
 
 def keep_examples(folder: Path, task: Task) -> None:
@@ -46,6 +49,16 @@ def keep_examples(folder: Path, task: Task) -> None:
         if name in task.indices:
             tensors[f"{name}/indices"] = task.indices[name][rows]
     checkpoints.save(folder / EXAMPLES, tensors, {"splits": list(task.splits)})
+
+
+def check_whole(task: Task) -> None:
+    """Raises where data came from memory and is too large to be kept whole, so that no other process could have it."""
+    counts = {name: len(split) for name, split in task.splits.items()}
+    if task.source is None and _most(counts, _bytes(task.train)) < max(counts.values()):
+        raise PolyarchError(
+            f"the data {task.name!r} came from memory and takes more than {MOST_BYTES // 2**20} MiB, so that other "
+            "processes cannot be given it; save it to a file, such as a .npz, and name that"
+        )
 
 
 def kept_task(folder: Path, config: Config, sample: bool) -> Task:
@@ -100,9 +113,11 @@ def _home(folder: Path, fingerprint: str) -> Path | None:
     """The folder with the examples of data: this one, or that of a run that it is beneath."""
     folder = folder.resolve()
     for home in (folder, *folder.parents[:DEEPEST]):
-        whole = (home / EXAMPLES).exists() and (home / CONFIG).exists()
-        if whole and read_json(home / CONFIG)["data"]["fingerprint"] == fingerprint:
-            return home
+        if not (home / EXAMPLES).exists():
+            continue
+        for told in (home / CONFIG, home / COMPARISON):
+            if told.exists() and read_json(told)["data"]["fingerprint"] == fingerprint:
+                return home
     return None
 
 

@@ -29,7 +29,7 @@ def resolve(space: Space | str, data: Data, method: Method | str) -> tuple[Space
 
     What a name leaves open goes by the data, unless it is that of a published search.
     """
-    left = _left_open(space, method)
+    left = left_open(space, method)
     space, method = as_space(space), as_method(method)
     if isinstance(data, Task):
         task, space, method, chosen = suited(data, space, method, left)
@@ -40,7 +40,7 @@ def resolve(space: Space | str, data: Data, method: Method | str) -> tuple[Space
     return space, task, method
 
 
-def _left_open(space: Space | str, method: Method | str) -> dict[str, tuple[str, ...]]:
+def left_open(space: Space | str, method: Method | str) -> dict[str, tuple[str, ...]]:
     """By `space` and `method`, whichever is a name, that nothing of it was told."""
     named = {kind: given for kind, given in (("space", space), ("method", method)) if isinstance(given, str)}
     published = "method" in named and catalogue.find("method", named["method"])[1]

@@ -11,6 +11,7 @@ import torch
 
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError, unknown
+from polyarch.settings import at_least
 
 PRECISIONS = ("float32", "bfloat16")
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -65,6 +66,28 @@ class Start:
     architecture."""
     allow_changed: bool = False
     """Whether code of one's own may have changed since these runs were made; else that is refused."""
+
+
+@final
+@dataclass(frozen=True)
+class Workers:
+    """Who makes the runs of a comparison."""
+
+    count: int | None = None
+    """How many at once; by default as many as there are processors and memory for, or, on a Ray cluster, as it has room
+    for."""
+    cpus: int = 1
+    """Processors that a run computes with."""
+    gpus: float | None = None
+    """GPUs that a run is given, or a share of one; by default one where runs compute on CUDA devices, and else none."""
+    ray: str | None = None
+    """The address of a Ray cluster that they are started on: `auto` for the one that this machine is part of, `local`
+    for one that is started here; by default they are processes of this machine."""
+
+    def __post_init__(self) -> None:
+        for name, value, least in (("workers", self.count, 1), ("cpus", self.cpus, 1), ("gpus", self.gpus, 0)):
+            if value is not None:
+                at_least(name, value, least)
 
 
 def find_device(name: str) -> torch.device:

@@ -430,15 +430,9 @@ class Run:
         """
         if self._task is not None:
             return self._task
-        source = self.config.data["source"]
-        if source is None:
+        if self.config.data["source"] is None:
             return kept_task(self.folder, self.config, sample)
-        settings = dict(source["settings"])
-        if settings.get("kind") == "auto" and isinstance(self.config.likelihood(), Gaussian):
-            settings["kind"] = "regression"  # which it turned out to be, and was said when the search began
-        task = data.load(source["data"], **settings)
-        check_same_data(self.config, task)
-        return task
+        return load_again(self.config)
 
     def other_data(self, text: str) -> Split:
         """Labelled data, read as the run's own was: its test split where it comes with one, else all of it."""
@@ -676,6 +670,17 @@ def searched_seconds(history: Sequence[Mapping[str, Any]]) -> float:
         total += last if line["seconds"] < last else 0.0
         last = line["seconds"]
     return total + last
+
+
+def load_again(config: Config) -> Task:
+    """Data that has a name or is in a file, as a run had it, and checked to be the same."""
+    source = config.data["source"]
+    settings = dict(source["settings"])
+    if settings.get("kind") == "auto" and isinstance(config.likelihood(), Gaussian):
+        settings["kind"] = "regression"  # which it turned out to be, and was said when the search began
+    task = data.load(source["data"], **settings)
+    check_same_data(config, task)
+    return task
 
 
 def check_same_data(config: Config, task: Task) -> None:

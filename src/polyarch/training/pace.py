@@ -63,7 +63,7 @@ def measure(loop: Loop, seconds: float) -> Pace:
         loop: as it begins a stage.
         seconds: steps are timed for about so long; two of every kind are made in any case.
     """
-    kinds, examples = _kinds(loop), {name: len(split) for name, split in loop.problem.data.items()}
+    kinds, examples = kinds_of_epochs(loop), {name: len(split) for name, split in loop.problem.data.items()}
     start = steps = 0.0
     for epoch, share in kinds.items():
         first, others = _steps(loop, epoch, seconds / len(kinds))
@@ -86,7 +86,7 @@ def measure(loop: Loop, seconds: float) -> Pace:
     )
 
 
-def _kinds(loop: Loop) -> dict[int, float]:
+def kinds_of_epochs(loop: Loop) -> dict[int, float]:
     """Of every kind of epoch, by what its steps are made of, the first, and the share of epochs that are so."""
     count = max(loop.batches.counts)
     found = [
