@@ -7,11 +7,18 @@ ranks (a KL, say) comes through unchanged, and a mean over examples gets its exa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from polyarch.errors import PolyarchError
+
+
+class Lost(PolyarchError):
+    """Another of the processes that work together has ended."""
 
 
 def size() -> int:
@@ -27,7 +34,8 @@ def rank() -> int:
 def barrier() -> None:
     """Waits until every rank is here."""
     if size() > 1:
-        dist.barrier()
+        with _in_touch():
+            dist.barrier()
 
 
 def from_first_rank(decision: bool, device: torch.device) -> bool:
@@ -35,7 +43,8 @@ def from_first_rank(decision: bool, device: torch.device) -> bool:
     if size() == 1:
         return decision
     said = torch.tensor([decision], dtype=torch.int32, device=device)
-    dist.broadcast(said, 0)
+    with _in_touch():
+        dist.broadcast(said, 0)
     return bool(said.item())
 
 
@@ -44,8 +53,7 @@ def mean(values: Tensor) -> Tensor:
     local = values.mean(-1)
     if size() == 1:
         return local
-    total = local.detach().clone()
-    dist.all_reduce(total)
+    total = _summed(local.detach().clone())
     return local + (total / size() - local).detach()
 
 
@@ -60,8 +68,7 @@ def average(gradients: Sequence[Tensor]) -> None:
     """Averages gradients over ranks, in place and in one message."""
     if size() == 1:
         return
-    flat = torch.cat([g.reshape(-1) for g in gradients])
-    dist.all_reduce(flat)
+    flat = _summed(torch.cat([g.reshape(-1) for g in gradients]))
     flat /= size()
     for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
         gradient.copy_(part.view_as(gradient))
@@ -75,9 +82,7 @@ def share(batch: Tensor, axis: int) -> Tensor:
 class _SumOverRanks(torch.autograd.Function):
     @staticmethod
     def forward(value: Tensor) -> Tensor:
-        total = value.contiguous().clone()
-        dist.all_reduce(total)
-        return total
+        return _summed(value.contiguous().clone())
 
     @staticmethod
     def setup_context(ctx: object, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -85,6 +90,20 @@ class _SumOverRanks(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: object, gradient: Tensor) -> Tensor:
-        total = gradient.contiguous().clone()
-        dist.all_reduce(total)
-        return total
+        return _summed(gradient.contiguous().clone())
+
+
+def _summed(values: Tensor) -> Tensor:
+    """Sums over ranks, in place."""
+    with _in_touch():
+        dist.all_reduce(values)
+    return values
+
+
+@contextmanager
+def _in_touch() -> Iterator[None]:
+    """Says in words that another rank has ended; what torch says of it differs from backend to backend."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise Lost("another process of this command has ended, or no longer answers") from error

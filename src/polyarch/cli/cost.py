@@ -22,7 +22,7 @@ def cost(
     ] = 0,
     latency: Annotated[bool, typer.Option("--latency", help="Also measure the time of a forward pass.")] = False,
     batch: Annotated[int, typer.Option("--batch", min=1, help="Inputs of a measured pass.")] = 1,
-    device: Annotated[str, typer.Option("--device", help="Where to measure: auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option("--device", help="Where to measure: auto, cpu, cuda or cuda:N.")] = "auto",
     settings: Set = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:

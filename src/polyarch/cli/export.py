@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from polyarch.cli.options import AllowChanged, Json, RunFolder
+from polyarch.cli.saying import tell
 
 if TYPE_CHECKING:
     from torch import nn
@@ -57,7 +57,7 @@ def export(
     format_of(out, format)
     opened, said = one_of(run, allow_changed)
     if said:
-        print(f"polyarch: what is written is {said}", file=sys.stderr)
+        tell(f"polyarch: what is written is {said}")
     with waiting("writing what runs without polyarch"):
         model, temperature = _predictor(opened, what, members, risk)
         written = opened.save(out, model, temperature=temperature, format=format)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import traceback
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typing_extensions import override
 
-from polyarch.cli import table
+from polyarch.cli import saying, table
 from polyarch.cli.compare import compare
 from polyarch.cli.cost import cost
 from polyarch.cli.doctor import doctor
@@ -19,6 +20,7 @@ from polyarch.cli.export import export
 from polyarch.cli.listing import list_all
 from polyarch.cli.predict import predict
 from polyarch.cli.rank import rank
+from polyarch.cli.ranks import last_word
 from polyarch.cli.report import report
 from polyarch.cli.search import search
 from polyarch.cli.select import select
@@ -44,16 +46,27 @@ def _tell_version(asked: bool) -> None:
 
 @app.callback()
 def of_all_verbs(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version, and stop.")
     ] = False,
 ) -> None:
     """Learn a distribution over neural architectures in one training run, then use it."""
+    if saying.processes() > 1 and context.invoked_subcommand not in TOGETHER:
+        raise PolyarchError(
+            f"{context.invoked_subcommand} works in one process, and WORLD_SIZE is {saying.processes()}: torchrun is for "
+            f"{' and '.join(TOGETHER)}"
+        )
 
+
+TOGETHER = ("search", "train")
+"""Verbs that several processes may work on together."""
 
 app.command("list")(list_all)
-for verb in (doctor, cost, search, compare, show, trust, rank, select, train, evaluate, predict, export, report):
+for verb in (doctor, cost, show):  # they do nothing that takes long
     app.command()(verb)
+for verb in (search, compare, trust, rank, select, train, evaluate, predict, export, report):
+    app.command()(saying.heard(verb))
 app.add_typer(table.app)
 
 RENAMED = {"--reward": "--column", "--init-from": "--belief-from", "--labels": "--set labels=N"}
@@ -71,11 +84,11 @@ def run() -> None:
 
 
 class _OnStandardError(logging.Handler):
-    """Prints what the library says; looks standard error up each time, since a progress bar redirects it."""
+    """Prints what the library says."""
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"polyarch: {record.getMessage()}", file=sys.stderr)
+        saying.warn(record.getMessage())
 
 
 def _run() -> None:
@@ -113,7 +126,9 @@ def _verb(context: Any) -> str:
 
 
 def _fail(text: str) -> NoReturn:
-    print("polyarch: " + " ".join(text.split()), file=sys.stderr)
+    if saying.is_verbose():
+        traceback.print_exc()
+    last_word(" ".join(text.split()))
     sys.exit(2)
 
 

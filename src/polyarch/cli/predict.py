@@ -14,6 +14,7 @@ import typer
 
 from polyarch.cli.options import AllowChanged, Json, RunFolder
 from polyarch.cli.predictions import Answers, AsCsv, AsJson, Written
+from polyarch.cli.saying import tell
 
 if TYPE_CHECKING:
     from polyarch.runs.run import Run
@@ -61,7 +62,7 @@ def predict(
     total, parts = runs[0].input_parts(inputs, BATCH)  # to which those of other seeds are alike
     first = next(parts)
     if about:
-        print(f"polyarch: {about}", file=sys.stderr)
+        tell(f"polyarch: {about}")
     heads: list[dict[str, Any]] = []
     # On a terminal rows that are printed are to be seen themselves.
     shown = nullcontext(lambda more: None) if out is None and sys.stdout.isatty() else _counting(total, len(runs))
@@ -134,16 +135,14 @@ def one_of(folder: Path, allow_changed: bool) -> tuple[Run, str]:
 def _tell(opened: Run, said: dict[str, Any], whose: str) -> None:
     """Says beside the predictions how they are meant."""
     if said.get("temperature", 1.0) != 1.0:
-        print(
+        tell(
             f"polyarch: probabilities {whose}are after temperature {said['temperature']:.3g}, fitted on validation "
-            "data",
-            file=sys.stderr,
+            "data"
         )
     if "coverage" in said:
         examples = opened.config.data["examples"]["calibrate"]
-        print(
+        tell(
             f"polyarch: with probability {said['coverage']:g} such a set {whose}holds the truth, on average over "
             f"inputs that are exchangeable with the {examples} examples of calibrate; for one kind of input it may be "
-            "less",
-            file=sys.stderr,
+            "less"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, final
 from typing_extensions import override
 
 from polyarch.callbacks import Beginning, Callback, Evaluation, Foretold
+from polyarch.cli.saying import is_verbose, on_terminal, tell
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -132,7 +132,7 @@ class Says(Callback):
 @contextmanager
 def progress(title: str = "search", followed: Followed = NOTHING) -> Iterator[Shown]:
     """The callback that shows the progress of one search; a bar is taken down at the end, whatever happened."""
-    if not sys.stderr.isatty():
+    if not on_terminal() or is_verbose():
         yield Lines(title, followed)
         return
     from rich.console import Console
@@ -153,12 +153,12 @@ class Lines(Shown):
 
     @override
     def say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        tell(text)
 
     @override
     def show(self, evaluation: Evaluation) -> None:
         now, epoch, left = time.monotonic(), evaluation.metrics["epoch"], self.left(evaluation)
-        if now - self._printed < PLAIN_SECONDS and epoch < evaluation.epochs:
+        if now - self._printed < PLAIN_SECONDS and epoch < evaluation.epochs and not is_verbose():
             return
         self._printed = now
         where = f"{self.title}{_stage(evaluation)}: epoch {epoch}/{evaluation.epochs}{left and f', {left}'}"
@@ -211,7 +211,7 @@ def counting(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
 
     Elsewhere than on a terminal a line tells it now and then, where it takes longer than that.
     """
-    if sys.stderr.isatty():
+    if on_terminal():
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
         from rich.progress import TimeRemainingColumn as Left
@@ -231,7 +231,7 @@ def counting(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
             return
         told = now
         left = f" of {total:,}, {duration((now - begun) / done * (total - done))} left" if total else ""
-        print(f"{title}: {done:,}{left}", file=sys.stderr, flush=True)
+        tell(f"{title}: {done:,}{left}")
 
     yield advance
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyarch.cli.options import AllowChanged, Json, Set
+from polyarch.cli.saying import on_terminal, tell, warn
 
 if TYPE_CHECKING:
     from polyarch.architecture import Architecture
@@ -84,7 +84,7 @@ def rank(
         int, typer.Option("--seed", min=0, help="Of the draw, the batches, first weights and resamples.")
     ] = 0,
     resamples: Annotated[int, typer.Option("--resamples", min=1, help="Of the 95 % intervals.")] = 1000,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")] = "auto",
     out: Annotated[
         Path | None,
         typer.Option("--out", help="A folder for every score, the figures and a plot; run again, it goes on there."),
@@ -98,6 +98,7 @@ def rank(
     Settings of scores are set like others, SCORE.NAME=VALUE; a bare name is set in every score that has it.
     """
     from polyarch.ranking import rank as compare
+    from polyarch.runs.options import computing_on
     from polyarch.tables import find_truth
 
     given = _given(run, space, data, inputs, classes, by, settings, allow_changed)
@@ -110,8 +111,8 @@ def rank(
     candidates = _candidates(given, chosen, truth, seed, device)
     about = _about(given, truth, how, candidates[0])
     if sample and len(chosen) < sample:
-        print(f"polyarch: there are {len(chosen)} different architectures, not {sample}", file=sys.stderr)
-    with _counting() as watch:
+        warn(f"there are {len(chosen)} different architectures, not {sample}")
+    with _counting() as watch, computing_on(candidates[0].device):
         found = compare(
             candidates,
             given.scores,
@@ -138,7 +139,7 @@ def _say_lost(scores: dict[str, dict[str, Any]]) -> None:
     for name, told in scores.items():
         if "not_finite" in told:
             lost = told["not_finite"]
-            print(f"polyarch: {name} of {lost} architectures is not finite; they are ranked last", file=sys.stderr)
+            warn(f"{name} of {lost} architectures is not finite; they are ranked last")
 
 
 @dataclass(frozen=True)
@@ -307,7 +308,7 @@ def _about(given: _Given, truth: Truth, how: str, first: Candidate) -> dict[str,
 @contextmanager
 def _counting() -> Iterator[Callable[[int, int], None]]:
     """Says on standard error how far it is: a bar on a terminal, a line now and then elsewhere."""
-    if sys.stderr.isatty():
+    if on_terminal():
         from rich.console import Console
         from rich.progress import Progress
 
@@ -323,7 +324,7 @@ def _counting() -> Iterator[Callable[[int, int], None]]:
 
         if time.monotonic() - last >= PLAIN_SECONDS:
             last = time.monotonic()
-            print(f"rank: {done}/{total} architectures", file=sys.stderr, flush=True)
+            tell(f"rank: {done}/{total} architectures")
 
     yield say
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyarch.cli.options import AllowChanged, Json, Set, TimeLimitText
+from polyarch.cli.saying import is_first, on_terminal, processes, tell, warn
 from polyarch.cli.time_limit import TimeLimit
 from polyarch.cli.waiting import is_large, spinning, waiting
 
@@ -51,7 +50,7 @@ def search(
             help="Of a nested space: also train the networks of these options alone, such as depths 1,5,20.",
         ),
     ] = "",
-    device: Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda. [default: auto]")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N. [default: auto]")] = None,
     precision: Annotated[
         str | None,
         typer.Option("--precision", help="float32, or bfloat16 on a CUDA device. [default: float32]"),
@@ -100,9 +99,9 @@ def search(
     flags |= {"belief_from": str(belief_from.resolve()) if belief_from else None, "table": table, "column": column}
     again = f" --baselines {baselines}" if baselines else ""
     again += " --no-train" * no_train + " --no-plain" * no_plain
-    with interruptible(out, again):
-        if data and is_large(data) and not sys.stderr.isatty():
-            print(f"search: {data} is large; reading it takes a while", file=sys.stderr, flush=True)
+    with interruptible(out, device, again):
+        if data and is_large(data) and not on_terminal():
+            tell(f"search: {data} is large; reading it takes a while")
         with spinning("polyarch: starting"):  # torch takes seconds to import
             from polyarch.cli.progress import Followed
             from polyarch.errors import PolyarchError
@@ -116,20 +115,31 @@ def search(
         runs = found if isinstance(found, list) else [found]
         if not no_train:
             _train_selected(out, runs)
+        if not is_first():
+            return
         if not no_plain:
             _fit_plain_models(runs)
         finish(out, found, as_json)
 
 
 @contextmanager
-def interruptible(out: Path, again: str = "") -> Iterator[None]:
-    """Joins the other ranks, if any, and says how to go on where Ctrl-C ends it: with the options `again` as well."""
+def interruptible(out: Path, device: str | None, again: str = "") -> Iterator[None]:
+    """Joins the other processes, if any, and says how to go on where something ends it: with the options `again` too."""
+    from polyarch.cli.ranks import Terminated, joined, last_word
+
     try:
-        _join_ranks()
-        yield
+        with joined(device):
+            yield
     except KeyboardInterrupt:
-        print(f"polyarch: interrupted; {_how_to_go_on(out, again)}", file=sys.stderr)
+        last_word(f"interrupted; {_how_to_go_on(out, again)}")
         raise typer.Exit(130) from None
+    except Exception as error:
+        from polyarch.distributed import Lost
+        from polyarch.errors import PolyarchError
+
+        if isinstance(error, Lost | Terminated):
+            raise PolyarchError(f"{error}; {_how_to_go_on(out, again)}") from error
+        raise
 
 
 def _begin(
@@ -219,16 +229,7 @@ def _how_to_go_on(out: Path, again: str) -> str:
 
     if not (out / CONFIG).exists():
         return "nothing had been learnt yet, so start again"
-    return f"go on with `{resume_command(out)}{again}`"
-
-
-def _join_ranks() -> None:
-    """Under torchrun, all processes work on one search."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        import torch
-        import torch.distributed as dist
-
-        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    return f"go on with `{resume_command(out)}{again}`{', under torchrun or without' if processes() > 1 else ''}"
 
 
 def _baselines(options: list[str], space: Space, search: Method) -> dict[str, FixedDepth]:
@@ -265,6 +266,7 @@ def _begun(out: Path, space: Space) -> list[str]:
 
 def _train_baselines(out: Path, baselines: Mapping[str, FixedDepth], allow_changed: bool) -> None:
     """Trains each in a folder of its own beneath the run in `out`, on its data and seeds, or goes on with that."""
+    from polyarch import distributed
     from polyarch.cli.progress import progress
     from polyarch.runs import search as searching
     from polyarch.runs.config import CONFIG
@@ -278,8 +280,10 @@ def _train_baselines(out: Path, baselines: Mapping[str, FixedDepth], allow_chang
     [decision] = space.decisions
     for name, method in baselines.items():
         folder = out / "baselines" / name
+        begun = (folder / CONFIG).exists()
+        distributed.barrier()  # before the first rank writes it
         with progress(f"fixed {decision.name} {decision.options[method.depth]}") as bar:
-            if (folder / CONFIG).exists():
+            if begun:
                 searching.resume(folder, task=task, callbacks=[bar], allow_changed=allow_changed)
                 continue
             searching.search(
@@ -309,7 +313,7 @@ def _train_selected(out: Path, runs: list[Run]) -> None:
             try:
                 train_selected(run, callbacks=[bar])
             except NoTime as error:
-                print(f"polyarch: what was selected was not trained alone: {error}", file=sys.stderr)
+                warn(f"what was selected was not trained alone: {error}")
             except PolyarchError as error:
                 raise PolyarchError(
                     f"the search is finished, and what it selected could not be trained: {error}; to have the search "
@@ -319,12 +323,11 @@ def _train_selected(out: Path, runs: list[Run]) -> None:
 
 def _fit_plain_models(runs: list[Run]) -> None:
     """Fits plain models to compare with, unless they were compared before with what the run hands over now."""
-    from polyarch import distributed
     from polyarch.runs.plain import fit_plain_models, read_plain
 
     known = [(run, read_plain(run.folder)) for run in runs]
-    if distributed.rank() == 0 and any(not plain or plain.trained != bool(run.trained) for run, plain in known):
-        fit_plain_models(runs, tell=lambda doing: print(f"plain models: {doing}", file=sys.stderr, flush=True))
+    if any(not plain or plain.trained != bool(run.trained) for run, plain in known):
+        fit_plain_models(runs, tell=lambda doing: tell(f"plain models: {doing}"))
 
 
 def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], settings: list[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyarch.cli.options import AllowChanged, Json, Set, TimeLimitText
+from polyarch.cli.ranks import last_word
+from polyarch.cli.saying import processes
 from polyarch.cli.search import finish, go_on, interruptible
 from polyarch.cli.time_limit import TimeLimit
 from polyarch.cli.waiting import waiting
@@ -36,7 +37,7 @@ def train(
     inherit: Annotated[bool, typer.Option("--inherit", help="Start from the weights that RUN learnt.")] = False,
     seed: Annotated[int | None, typer.Option("--seed", help="Every random draw comes from it. [default: 0]")] = None,
     repeats: Annotated[int | None, typer.Option("--repeats", help="Train so many seeds. [default: 1]")] = None,
-    device: Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda. [default: auto]")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N. [default: auto]")] = None,
     members: Annotated[
         int | None,
         typer.Option(
@@ -72,7 +73,7 @@ def train(
         return
     if out is None:
         raise PolyarchError("say where the run goes: --out FOLDER")
-    with interruptible(out):
+    with interruptible(out, device):
         flags["limit"] = TimeLimit.of(time_limit, begun)
         if resume:
             _check_only_out(run, inherit)
@@ -92,6 +93,8 @@ def _train_members(folder: Path | None, count: int, others: list[str], as_json: 
     from polyarch.runs.run import open_run
     from polyarch.runs.trained import train_members
 
+    if processes() > 1:
+        raise PolyarchError("--members are trained in one process; start it without torchrun")
     if folder is None:
         raise PolyarchError("--members are drawn from the belief of a search; give its folder")
     if others:
@@ -106,7 +109,7 @@ def _train_members(folder: Path | None, count: int, others: list[str], as_json: 
     try:
         ensemble = train_members(run, count, progress=progress)
     except KeyboardInterrupt:
-        print("polyarch: interrupted; the same command goes on where it was", file=sys.stderr)
+        last_word("interrupted; the same command goes on where it was")
         raise typer.Exit(130) from None
     assert run.trained is not None
     metrics = Networks(run.trained, run.model(), {"ensemble": ensemble}).evaluate(split)

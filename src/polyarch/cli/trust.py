@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from polyarch.cli.options import AllowChanged, Json, RunFolder
+from polyarch.cli.ranks import last_word
 
 if TYPE_CHECKING:
     from polyarch.ranking import Trust
@@ -43,7 +43,7 @@ def trust(
         list[str],
         typer.Option("--set", metavar="NAME=VALUE", help="Of training, as in `polyarch train`. May be repeated."),
     ] = [],  # noqa: B006
-    device: Annotated[str, typer.Option("--device", help="Of training: auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option("--device", help="Of training: auto, cpu, cuda or cuda:N.")] = "auto",
     allow_changed: AllowChanged = False,
     as_json: Json = False,
 ) -> None:
@@ -86,7 +86,7 @@ def _by_training(run: Run, count: int, settings: list[str], device: str) -> Trus
     try:
         return trust_by_training(run, count, make(Standalone, given), compute=Compute(device), progress=progress)
     except KeyboardInterrupt:
-        print("polyarch: interrupted; the same command goes on where it was", file=sys.stderr)
+        last_word("interrupted; the same command goes on where it was")
         raise typer.Exit(130) from None
 
 

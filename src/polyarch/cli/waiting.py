@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from polyarch.cli.saying import on_terminal, tell
 
 MOMENT = 1.5
 """Seconds after which a line says what is being done; a terminal shows it at once, and forgets it."""
@@ -17,7 +18,7 @@ LARGE, MANY = 10_000_000, 500
 @contextmanager
 def spinning(doing: str) -> Iterator[None]:
     """Shows on a terminal what is being done."""
-    if not sys.stderr.isatty():
+    if not on_terminal():
         yield
         return
     from rich.console import Console
@@ -40,9 +41,9 @@ def is_large(path: str) -> bool:
 @contextmanager
 def waiting(doing: str) -> Iterator[None]:
     """The same, and elsewhere a line where it takes longer than a moment: what is refused at once is one line alone."""
-    said = threading.Timer(MOMENT, print, (doing,), {"file": sys.stderr, "flush": True})
+    said = threading.Timer(MOMENT, tell, (doing,))
     said.daemon = True
-    if not sys.stderr.isatty():
+    if not on_terminal():
         said.start()
     try:
         with spinning(doing):

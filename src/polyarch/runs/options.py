@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -24,7 +25,7 @@ class Compute:
     """Where a search computes, how precisely, and for how long."""
 
     device: str = "auto"
-    """`cpu`, `cuda`, or `auto`, which is CUDA where there is one."""
+    """`cpu`, `cuda`, one of several such as `cuda:1`, or `auto`, which is CUDA where there is one."""
     precision: str = "float32"
     """`float32`, or, on a CUDA device, `bfloat16` for products and convolutions; weights, statistics and losses stay in
     single precision, and so does everything after the search."""
@@ -94,11 +95,30 @@ def find_device(name: str) -> torch.device:
     """The device a name means; `auto` is CUDA where there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name not in ("cpu", "cuda"):
-        raise PolyarchError(f"device must be auto, cpu or cuda; not {name!r}")
-    if name == "cuda" and not torch.cuda.is_available():
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name, re.ASCII):
+        raise PolyarchError(f"device must be auto, cpu, cuda or, of several, such as cuda:1; not {name!r}")
+    kind, _, number = name.partition(":")
+    count = torch.cuda.device_count() if kind == "cuda" else 0
+    if kind == "cuda" and not torch.cuda.is_available():
         raise PolyarchError("no CUDA device is available to torch here; use --device cpu")
+    if number and int(number) >= count:
+        known = ", ".join(f"cuda:{k}" for k in range(count))
+        raise PolyarchError(f"there is no {name} here; torch sees {known}")
     return torch.device(name)
+
+
+def is_here(name: str) -> bool:
+    """Whether there is such a device on this machine."""
+    try:
+        find_device(name)
+    except PolyarchError:
+        return False
+    return True
+
+
+def computing_on(device: torch.device) -> AbstractContextManager[object]:
+    """In which a CUDA device is the one that kernels, streams and recordings go to unless they are told."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def seconds_of(text: float | str) -> float:

@@ -37,6 +37,7 @@ from polyarch.runs import guarantees
 from polyarch.runs.config import Config
 from polyarch.runs.examples import kept_task
 from polyarch.runs.in_words import run_in_words
+from polyarch.runs.options import is_here
 from polyarch.runs.predictor import Predictor
 from polyarch.settings import plain
 from polyarch.spaces.base import Space, Supernet
@@ -114,7 +115,7 @@ class Run:
     @property
     def device(self) -> torch.device:
         """Where the search ran, if that is here too, else the CPU; what the run hands out is always on the CPU."""
-        return torch.device(self.config.device if torch.cuda.is_available() else "cpu")
+        return torch.device(self.config.device if is_here(self.config.device) else "cpu")
 
     @cached_property
     def space(self) -> Space:

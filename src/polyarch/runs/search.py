@@ -26,7 +26,7 @@ from polyarch.runs.divergence import advice, used_rates
 from polyarch.runs.examples import EXAMPLES, keep_examples
 from polyarch.runs.finishing import finish, one_repeat
 from polyarch.runs.names import Data, as_task, resolve
-from polyarch.runs.options import Compute, Start, seconds_of
+from polyarch.runs.options import Compute, Start, computing_on, is_here, seconds_of
 from polyarch.runs.own_code import own_code
 from polyarch.runs.preparing import first_stage, prepare, streams_of
 from polyarch.runs.run import METRICS, Run, check_same_data, open_repeats, searched_seconds
@@ -81,7 +81,7 @@ def search(
     folder = Path(out)
     if distributed.rank() == 0:
         check_free(folder)
-    with saying_what_to_lower(method, space, repeats):
+    with saying_what_to_lower(method, space, repeats), computing_on(torch.device(config.device)):
         hearing, known = [callback for callback in callbacks if hears_forecasts(callback)], None
         if config.time_limit:
             config, known = within_limit(config, task, config.time_limit - (time.monotonic() - begun))
@@ -186,10 +186,12 @@ def resume(
             finished = run.finished  # by another process, since the first look
             distributed.barrier()
             if not finished:
-                with saying_what_to_lower(run.config.make_method(), run.config.make_space(), run.config.repeats):
-                    loop = _restored(folder, run.config, data, allow_changed)
-                    callbacks = deadline(run.config, searched_seconds(run.history()), callbacks)
-                    return _one_or_all(_train(folder, run.config, data, loop, callbacks))
+                config = run.config
+                lower = saying_what_to_lower(config.make_method(), config.make_space(), config.repeats)
+                with lower, computing_on(torch.device(config.device)):
+                    loop = _restored(folder, config, data, allow_changed)
+                    callbacks = deadline(config, searched_seconds(run.history()), callbacks)
+                    return _one_or_all(_train(folder, config, data, loop, callbacks))
     return _one_or_all(open_repeats(folder, given, allow_changed=True))
 
 
@@ -225,6 +227,11 @@ def _claimed(folder: Path, config: Config, task: Task) -> Iterator[None]:
 def _train(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequence[Callback]) -> list[Run]:
     """Runs every stage from where `loop` stands, then writes the results; rank 0 does the writing."""
     distributed.barrier()
+    if not (folder / CONFIG).exists():
+        raise PolyarchError(
+            f"process {distributed.rank()} does not see {folder / CONFIG}, which the first one wrote; put the run where "
+            "all processes read the same files"
+        )
     if not any(isinstance(callback, Checkpoints) for callback in callbacks):
         callbacks = [*callbacks, Checkpoints()]
     started = time.monotonic()
@@ -305,9 +312,13 @@ def _diverged(folder: Path, config: Config, loop: Loop, diverged: Diverged) -> P
 
 def _restored(folder: Path, config: Config, task: Task, allow_changed: bool) -> Loop:
     """The stage that an interrupted run was in, as its newest whole checkpoint has it; without one, from the start."""
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise PolyarchError(f"{folder} was begun on a CUDA device and there is none here; resume it where there is one")
+    if not is_here(config.device):
+        raise PolyarchError(f"{folder} was begun on {config.device}, which is not here; resume it where there is one")
+    if distributed.rank() > 0:
+        distributed.barrier()  # until the first rank has dropped what is damaged
     found = newest_whole(folder)
+    if distributed.rank() == 0:
+        distributed.barrier()
     if found is None:
         return first_stage(config, task, allow_changed)
     tensors, numbers = found
