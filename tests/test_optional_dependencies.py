@@ -3,7 +3,10 @@
 import subprocess
 import sys
 
-OPTIONAL = ("triton", "torchmetrics", "torchvision", "pandas", "pyarrow", "ray", "onnx", "onnxscript", "onnxruntime")
+OPTIONAL = (
+    "triton", "torchmetrics", "torchvision", "pandas", "pyarrow", "ray", "onnx", "onnxscript", "onnxruntime",
+    "tensorboard",
+)  # fmt: skip
 BLOCKED = f"import sys; sys.modules.update(dict.fromkeys({OPTIONAL!r}))"  # None says that there is no such module
 SEARCH = """
 import importlib, pkgutil

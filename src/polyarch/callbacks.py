@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
 
 from torch import Tensor
 from typing_extensions import override
 
 from polyarch.architecture import Architecture
 from polyarch.distributions.base import Distribution
+from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Space
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 
 @final
@@ -167,3 +172,69 @@ class Checkpoints(Callback):
         if time.monotonic() - self._last >= self._seconds:
             evaluation.checkpoint()
             self._last = time.monotonic()
+
+
+@final
+class TensorBoard(Callback):
+    """Writes what every evaluation says for TensorBoard, by epoch: `tensorboard --logdir FOLDER` shows it.
+
+    Several stages and repeats have folders of their own in it, `stage-K` and `repeat-K`. A search that is resumed with
+    it goes on in the same curves.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        """Takes where to write."""
+        try:
+            import tensorboard  # noqa: F401
+        except ImportError:
+            raise PolyarchError("writing for TensorBoard needs it; install polyarch[tensorboard]") from None
+        self.folder = Path(folder)
+        self._begun = (0, 0)
+        self._writers: dict[Path, SummaryWriter] = {}
+
+    @override
+    def on_begin(self, beginning: Beginning) -> None:
+        self._begun = (beginning.stage, beginning.epoch)
+
+    @override
+    def on_evaluation(self, evaluation: Evaluation) -> None:
+        line = evaluation.metrics
+        stage, epoch = line["stage"], line["epoch"]
+        home = self.folder / f"stage-{stage}" if evaluation.stages > 1 else self.folder
+        for repeat in range(evaluation.repeats):
+            own = home / f"repeat-{repeat}" if evaluation.repeats > 1 else home
+            writer = self._writer(own, stage)
+            for name, value in numbers(one_repeat(line, repeat)):
+                if name not in ("stage", "epoch"):
+                    writer.add_scalar(name.replace(".", "/"), float(value), epoch)
+            writer.flush()
+
+    @override
+    def on_end(self, ending: Ending) -> None:
+        for writer in self._writers.values():
+            writer.close()
+
+    def _writer(self, folder: Path, stage: int) -> SummaryWriter:
+        """The writer of a folder, which drops what an interrupted search had written after its last checkpoint."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        if folder not in self._writers:
+            done = self._begun[1] if stage == self._begun[0] else 0
+            self._writers[folder] = SummaryWriter(str(folder), purge_step=done + 1)
+        return self._writers[folder]
+
+
+def one_repeat(value: Any, repeat: int) -> Any:
+    """One repeat's part of a line of metrics: every list's entry of that repeat."""
+    if isinstance(value, dict):
+        return {name: one_repeat(v, repeat) for name, v in value.items()}
+    return value[repeat] if isinstance(value, list) else value
+
+
+def numbers(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
+    """All numbers of a line of metrics of one repeat, each by its dotted name: `select.accuracy`, `probs.depth.3`."""
+    if isinstance(value, Mapping | list):
+        for key, inside in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from numbers(inside, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, int | float):
+        yield name, value

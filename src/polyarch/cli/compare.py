@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyarch.cli.options import Json, Set
+from polyarch.cli.saying import tell
 from polyarch.cli.waiting import spinning, waiting
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def compare(
             comparing.begin(out, question, read, comparing.told_of(source))
         elif cpus is not None:
             who = replace(who, cpus=comparing.Grid.read(out).threads)
-        found = comparing.carry_on(out, who, lambda text: print(f"compare: {text}", file=sys.stderr, flush=True))
+        found = comparing.carry_on(out, who, lambda text: tell(f"compare: {text}"))
     except KeyboardInterrupt:
         again = f"go on with `polyarch compare --out {shlex.quote(str(out))}`"
         again = again if (out / COMPARISON).exists() else "nothing had been begun yet, so start again"

@@ -54,8 +54,8 @@ def of_all_verbs(
     """Learn a distribution over neural architectures in one training run, then use it."""
     if saying.processes() > 1 and context.invoked_subcommand not in TOGETHER:
         raise PolyarchError(
-            f"{context.invoked_subcommand} works in one process, and WORLD_SIZE is {saying.processes()}: torchrun is for "
-            f"{' and '.join(TOGETHER)}"
+            f"{context.invoked_subcommand} works in one process, and WORLD_SIZE is {saying.processes()}: torchrun is "
+            f"for {' and '.join(TOGETHER)}"
         )
 
 
@@ -65,8 +65,8 @@ TOGETHER = ("search", "train")
 app.command("list")(list_all)
 for verb in (doctor, cost, show):  # they do nothing that takes long
     app.command()(verb)
-for verb in (search, compare, trust, rank, select, train, evaluate, predict, export, report):
-    app.command()(saying.heard(verb))
+for longer in (search, compare, trust, rank, select, train, evaluate, predict, export, report):
+    app.command()(saying.heard(longer))
 app.add_typer(table.app)
 
 RENAMED = {"--reward": "--column", "--init-from": "--belief-from", "--labels": "--set labels=N"}

@@ -58,7 +58,7 @@ def _backend(device: str | None) -> str:
     import torch
 
     if device and device.startswith("cuda:"):
-        raise PolyarchError(f"under torchrun every process has the device of its number; say --device cuda, not {device}")
+        raise PolyarchError(f"under torchrun every process has the device of its number; say cuda, not {device}")
     if device == "cpu" or not torch.cuda.is_available():
         return "gloo"
     own, there = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()

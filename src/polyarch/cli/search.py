@@ -124,7 +124,7 @@ def search(
 
 @contextmanager
 def interruptible(out: Path, device: str | None, again: str = "") -> Iterator[None]:
-    """Joins the other processes, if any, and says how to go on where something ends it: with the options `again` too."""
+    """Joins the other processes, if any, and says how to go on where it is ended: with the options `again`, too."""
     from polyarch.cli.ranks import Terminated, joined, last_word
 
     try:

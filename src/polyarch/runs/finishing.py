@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from polyarch.callbacks import Callback, Ending
+from polyarch.callbacks import Callback, Ending, numbers, one_repeat
 from polyarch.data.task import Task
 from polyarch.distributions import selection
 from polyarch.files import make_folder, write_json, write_whole
@@ -19,6 +21,7 @@ from polyarch.runs.run import (
     ARCHITECTURE,
     EVIDENCE,
     METRICS,
+    METRICS_CSV,
     RESULT,
     WEIGHTS,
     Run,
@@ -61,6 +64,7 @@ def finish(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequ
         tensors = {
             name: value[repeat : repeat + 1] for name, value in loop.state.tensors().items() if "optimiser/" not in name
         }
+        _write_csv(home)
         one = belief.repeat(repeat)
         tensors |= {f"preprocess/{name}": value for name, value in task.preprocess.state_dict().items()}
         if known:
@@ -110,13 +114,6 @@ def best_seed(found: Sequence[dict[str, Any]], objectives: Sequence[float], by: 
     return seed
 
 
-def one_repeat(value: Any, repeat: int) -> Any:
-    """One repeat's part of a line of metrics: every list's entry of that repeat."""
-    if isinstance(value, dict):
-        return {name: one_repeat(v, repeat) for name, v in value.items()}
-    return value[repeat] if isinstance(value, list) else value
-
-
 def _write_own_metrics(folder: Path, home: Path, repeat: int, progress: Progress) -> None:
     """One repeat's lines, in the last stage up to where it stopped."""
     stopped = progress.stopped_epoch[repeat]
@@ -126,3 +123,14 @@ def _write_own_metrics(folder: Path, home: Path, repeat: int, progress: Progress
         if not stopped or line["stage"] < progress.stage or line["epoch"] <= stopped
     ]
     write_whole(home / METRICS, "".join(own).encode())
+
+
+def _write_csv(home: Path) -> None:
+    """The lines of a run as a table: a row for every evaluation, a column for every number of any of them."""
+    rows = [dict(numbers(line)) for line in read_history(home)]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    table = csv.DictWriter(text, columns, lineterminator="\n")  # of a number that a row has not, it has an empty field
+    table.writeheader()
+    table.writerows(rows)
+    write_whole(home / METRICS_CSV, text.getvalue().encode())

@@ -14,7 +14,16 @@ from typing import Any
 import torch
 
 from polyarch import distributed
-from polyarch.callbacks import Beginning, Callback, Checkpoints, Evaluation, Step, hears_forecasts, hears_steps
+from polyarch.callbacks import (
+    Beginning,
+    Callback,
+    Checkpoints,
+    Evaluation,
+    Step,
+    hears_forecasts,
+    hears_steps,
+    one_repeat,
+)
 from polyarch.core import Info, Method
 from polyarch.data.task import Task
 from polyarch.distributions import selection
@@ -24,7 +33,7 @@ from polyarch.runs import config as configs
 from polyarch.runs.config import CONFIG, Config
 from polyarch.runs.divergence import advice, used_rates
 from polyarch.runs.examples import EXAMPLES, keep_examples
-from polyarch.runs.finishing import finish, one_repeat
+from polyarch.runs.finishing import finish
 from polyarch.runs.names import Data, as_task, resolve
 from polyarch.runs.options import Compute, Start, computing_on, is_here, seconds_of
 from polyarch.runs.own_code import own_code
@@ -229,8 +238,8 @@ def _train(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequ
     distributed.barrier()
     if not (folder / CONFIG).exists():
         raise PolyarchError(
-            f"process {distributed.rank()} does not see {folder / CONFIG}, which the first one wrote; put the run where "
-            "all processes read the same files"
+            f"process {distributed.rank()} does not see {folder / CONFIG}, which the first one wrote; put the run "
+            "where all processes read the same files"
         )
     if not any(isinstance(callback, Checkpoints) for callback in callbacks):
         callbacks = [*callbacks, Checkpoints()]
