@@ -8,10 +8,11 @@ from types import MappingProxyType
 from typing import Any
 
 from polyarch import catalogue, presets
+from polyarch.architecture import Decision
 from polyarch.blackbox.base import BlackBox
 from polyarch.core import Method
 from polyarch.data.loading import source_for, source_from
-from polyarch.data.source import Source, check_replaced
+from polyarch.data.source import SPLITTING, Source, check_replaced
 from polyarch.data.task import Task
 from polyarch.distributions.priors import make_prior
 from polyarch.distributions.selection import check_rule
@@ -54,7 +55,7 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         if self.prior:
-            make_prior(self.prior, ())  # what is misspelt is said before data is read
+            make_prior(self.prior, [Decision("any", ("one",))])  # what is misspelt is said before data is read
         check_rule(self.selection)
 
 
@@ -91,26 +92,33 @@ class Asked:
     method: str
     data: str
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By group, those of a published search."""
+    """By group, those of a published search, or of a run that is repeated."""
     repeats: int | None = None
     """How many seeds that had."""
 
 
-def asked(preset: str | None, space: str | None, method: str | None, data: str | None) -> Asked:
-    """What the words of a command line mean, which have the last word over a published search.
+def published(preset: str) -> Asked:
+    """A published search."""
+    found = presets.find(preset)
+    groups = {group: found.group(group) for group in ("data", "space", "method")}
+    return Asked(found.space, found.method, found.data, groups, found.repeats)
+
+
+def asked(begin: Asked | None, space: str | None, method: str | None, data: str | None) -> Asked:
+    """What the words of a command line mean, which have the last word over a search that it begins with.
 
     Where one of its parts is replaced, the settings of that part go with it; of other data those are kept that say how
     to split it.
     """
-    if preset is None:
+    if begin is None:
         return Asked(space or "depth", method or "variational-depth", data or "digits")
-    published = presets.find(preset)
-    kept = {"space": space in (None, published.space), "method": method in (None, published.method)}
-    settings = {group: published.group(group) for group, stays in kept.items() if stays}
-    known = settings_of(source_for(data or published.data))
-    settings["data"] = {name: value for name, value in published.group("data").items() if name in known}
-    names = (space or published.space, method or published.method, data or published.data)
-    return Asked(*names, settings, published.repeats)
+    names = (space or begin.space, method or begin.method, data or begin.data)
+    replaced = {"space": names[0] != begin.space, "method": names[1] != begin.method}
+    settings = {group: values for group, values in begin.settings.items() if not replaced.get(group)}
+    if names[2] != begin.data:
+        known = settings_of(source_for(names[2])).keys() & SPLITTING
+        settings["data"] = {name: value for name, value in settings["data"].items() if name in known}
+    return Asked(*names, settings, begin.repeats)
 
 
 def choose(

@@ -30,7 +30,7 @@ def doctor(
     """Versions, devices, and the parameters and memory that a search with these options would need."""
     import torch
 
-    from polyarch.cli.choices import asked, choose
+    from polyarch.cli.choices import asked, choose, published
     from polyarch.cli.progress import Followed, in_words
     from polyarch.runs.search import configured
     from polyarch.runs.timing import foretell
@@ -38,7 +38,7 @@ def doctor(
     from polyarch.training.lack_of_memory import saying_what_to_lower, what_to_lower
     from polyarch.version import __version__
 
-    names = asked(preset, space, method, data)
+    names = asked(published(preset) if preset else None, space, method, data)
     chosen = choose(names.space, names.method, names.data, settings, names.settings)
     with waiting(f"doctor: reading {names.data}"):
         task, searched, how, by_rule = chosen.prepared()

@@ -28,4 +28,8 @@ TimeLimitText = Annotated[
         help="Such as 90s, 5m, 1h, for all that the command does: so many epochs as fit in, by what a few steps take.",
     ),
 ]
+Tensorboard = Annotated[
+    bool,
+    typer.Option("--tensorboard", help="Also write for TensorBoard, in OUT/tensorboard; needs polyarch[tensorboard]."),
+]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]

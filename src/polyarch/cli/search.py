@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyarch.cli.options import AllowChanged, Json, Set, TimeLimitText
+from polyarch.cli.baselines import already_begun, baselines_of, train_baselines
+from polyarch.cli.config_file import read_config
+from polyarch.cli.options import AllowChanged, Json, Set, Tensorboard, TimeLimitText
 from polyarch.cli.saying import is_first, on_terminal, processes, tell, warn
 from polyarch.cli.time_limit import TimeLimit
 from polyarch.cli.waiting import is_large, spinning, waiting
 
 if TYPE_CHECKING:
     from polyarch.callbacks import Callback
-    from polyarch.core import Method
-    from polyarch.methods.fixed_depth import FixedDepth
+    from polyarch.cli.choices import Choices
+    from polyarch.data.task import Task
     from polyarch.runs.config import Config
     from polyarch.runs.run import Run
-    from polyarch.spaces.base import Space
 
 
 def search(
@@ -71,6 +72,15 @@ def search(
         str | None,
         typer.Option("--column", metavar="NAME", help="Of --table. [default: the only one of validation accuracy]"),
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="A run's config.json, whose search is repeated, or a TOML with options by name and settings under "
+            "[set]. Other options here have the last word.",
+        ),
+    ] = None,
     time_limit: TimeLimitText = None,
     no_train: Annotated[
         bool,
@@ -87,6 +97,7 @@ def search(
             "trees, a plain network.",
         ),
     ] = False,
+    tensorboard: Tensorboard = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")] = False,
     settings: Set = [],  # noqa: B006
     allow_changed: AllowChanged = False,
@@ -97,9 +108,16 @@ def search(
     flags: dict[str, Any] = {"space": space, "method": method, "data": data, "seed": seed, "repeats": repeats}
     flags |= {"device": device, "precision": precision, "preset": preset, "time_limit": time_limit}
     flags |= {"belief_from": str(belief_from.resolve()) if belief_from else None, "table": table, "column": column}
+    flags |= {"baselines": baselines, "no_train": no_train, "no_plain": no_plain}
+    flags["config"] = told = read_config(config) if config else None
+    if told:
+        flags |= {name: value for name, value in told.options.items() if flags[name] in (None, "") or value is True}
+        settings = [*told.settings, *settings]
+        baselines, no_train, no_plain = flags["baselines"], flags["no_train"], flags["no_plain"]
+    flags["tensorboard"] = tensorboard
     again = f" --baselines {baselines}" if baselines else ""
     again += " --no-train" * no_train + " --no-plain" * no_plain
-    with interruptible(out, device, again):
+    with interruptible(out, flags["device"], again):
         if data and is_large(data) and not on_terminal():
             tell(f"search: {data} is large; reading it takes a while")
         with spinning("polyarch: starting"):  # torch takes seconds to import
@@ -107,14 +125,14 @@ def search(
             from polyarch.errors import PolyarchError
         begin_or_go_on = go_on if resume else _begin
         options = [part.strip() for part in baselines.split(",") if part.strip()]
-        if baselines and time_limit:
+        if baselines and flags["time_limit"]:
             raise PolyarchError("--time-limit is for one search, and --baselines are others; leave one of them out")
         flags["followed"] = Followed(trains=not no_train, plain=not no_plain)
-        flags["limit"] = TimeLimit.of(time_limit, begun, trains=not no_train, plain=not no_plain)
+        flags["limit"] = TimeLimit.of(flags["time_limit"], begun, trains=not no_train, plain=not no_plain)
         found = begin_or_go_on(out, flags, settings, options, allow_changed)
         runs = found if isinstance(found, list) else [found]
         if not no_train:
-            _train_selected(out, runs)
+            _train_selected(out, runs, tensorboard)
         if not is_first():
             return
         if not no_plain:
@@ -146,20 +164,29 @@ def _begin(
     out: Path, flags: dict[str, Any], settings: list[str], options: list[str], allow_changed: bool
 ) -> Run | list[Run]:
     from polyarch import distributed
-    from polyarch.cli.choices import asked, choose
+    from polyarch.cli.choices import asked, choose, published
+    from polyarch.cli.config_file import search_of
     from polyarch.cli.progress import Says, progress
+    from polyarch.errors import PolyarchError
     from polyarch.runs import search as searching
     from polyarch.runs.options import Compute, Start
 
-    names = asked(flags["preset"], flags["space"], flags["method"], flags["data"])
+    config = flags["config"].run() if flags["config"] else None
+    if config and flags["preset"]:
+        raise PolyarchError("--preset, and --config with what a run was; give one of them")
+    begins = search_of(config) if config else published(flags["preset"]) if flags["preset"] else None
+    names = asked(begins, flags["space"], flags["method"], flags["data"])
+    if not names.data:
+        raise PolyarchError("the data of this run came from memory; name some with --data, or search in Python")
     chosen = choose(names.space, names.method, names.data, settings, names.settings)
     repeats = (names.repeats or chosen.repeats) if flags["repeats"] is None else flags["repeats"]
-    truth = _table_truth(flags["table"], flags["column"])
+    truth, board = _table_truth(flags["table"], flags["column"]), tensorboard_in(out, flags)
     if distributed.rank() == 0:
         searching.check_free(out)
     with waiting(f"search: reading {names.data}"):
         task, space, method, by_rule = chosen.prepared(deep=bool(options))
-    baselines = _baselines(options, space, method)
+    weights_from = _check_repeated(config, task, chosen, allow_changed) if config else ""
+    baselines = baselines_of(options, space, method)
     limit = flags["limit"].for_search(space, method, repeats) if flags["limit"] else None
     precision = flags["precision"] or "float32"
     with progress(followed=flags["followed"]) as bar:
@@ -172,13 +199,36 @@ def _begin(
             repeats=repeats,
             select=chosen.search.selection,
             start=Start(
-                prior=chosen.search.prior or None, belief_from=flags["belief_from"], allow_changed=allow_changed
+                prior=chosen.search.prior or None,
+                belief_from=flags["belief_from"],
+                weights_from=weights_from or None,
+                allow_changed=allow_changed,
             ),
             compute=Compute(flags["device"] or "auto", precision, chosen.search.fast, limit),
-            callbacks=[*truth, bar, *([Says(bar, str(by_rule))] if by_rule else [])],
+            callbacks=[*truth, bar, *([Says(bar, str(by_rule))] if by_rule else []), *board],
         )
-    _train_baselines(out, baselines, allow_changed)
+    train_baselines(out, baselines, allow_changed)
     return found
+
+
+def _check_repeated(config: Config, task: Task, chosen: Choices, allow_changed: bool) -> str:
+    """Raises where a run cannot be repeated as it was; gives the run whose weights that one started from."""
+    from polyarch.runs.config import describe_method
+    from polyarch.runs.run import check_same_data
+
+    if not allow_changed:
+        config.check_code()
+    source = chosen.source
+    if config.data["source"] == {"data": source.text, "settings": source.settings()}:
+        check_same_data(config, task)
+    return config.weights_from if describe_method(chosen.method)["name"] == config.method["name"] else ""
+
+
+def tensorboard_in(out: Path, flags: Mapping[str, Any]) -> list[Callback]:
+    """What writes for TensorBoard into a run's folder, where that is asked for."""
+    from polyarch.callbacks import TensorBoard
+
+    return [TensorBoard(out / "tensorboard")] if flags["tensorboard"] else []
 
 
 def _table_truth(table: str | None, column: str | None) -> list[Callback]:
@@ -201,10 +251,11 @@ def go_on(
     config = Config.read(out)
     _check_no_conflict(out, config, flags, settings)
     space = config.make_space()
-    baselines = _baselines([*options, *_begun(out, space)], space, config.make_method())
+    baselines = baselines_of([*options, *already_begun(out, space)], space, config.make_method())
     with progress() as bar:
-        found = searching.resume(out, callbacks=[bar], allow_changed=allow_changed)
-    _train_baselines(out, baselines, allow_changed)
+        callbacks = [bar, *tensorboard_in(out, flags)]
+        found = searching.resume(out, callbacks=callbacks, allow_changed=allow_changed)
+    train_baselines(out, baselines, allow_changed)
     return found
 
 
@@ -232,77 +283,11 @@ def _how_to_go_on(out: Path, again: str) -> str:
     return f"go on with `{resume_command(out)}{again}`{', under torchrun or without' if processes() > 1 else ''}"
 
 
-def _baselines(options: list[str], space: Space, search: Method) -> dict[str, FixedDepth]:
-    """By folder, networks of one option under the same training as a search; checked before anything is trained."""
-    from polyarch.errors import PolyarchError
-    from polyarch.methods.fixed_depth import FixedDepth
-    from polyarch.settings import dotted, make, plain, settings_of
-
-    if not options:
-        return {}
-    if not space.nested:
-        raise PolyarchError(
-            f"--baselines is for nested spaces such as 'depth', and {space.name!r} is none; leave it out, or train one "
-            "network with `polyarch train`"
-        )
-    [decision] = space.decisions
-    for option in options:
-        if option not in decision.options:
-            raise PolyarchError(
-                f"--baselines: {option!r} is no {decision.name} of this space; write some of "
-                f"{', '.join(decision.options)}"
-            )
-    training = dotted(type(search), plain(search))
-    shared = {name: value for name, value in training.items() if name in settings_of(FixedDepth)}
-    numbers = sorted({decision.options.index(option) for option in options})
-    return {f"{decision.name}-{number}": make(FixedDepth, {**shared, "depth": number}) for number in numbers}
-
-
-def _begun(out: Path, space: Space) -> list[str]:
-    """The options of which a search has begun to train networks."""
-    numbers = [path.name.rpartition("-")[2] for path in (out / "baselines").glob("*")]
-    return [space.decisions[0].options[int(number)] for number in numbers if number.isdecimal()]
-
-
-def _train_baselines(out: Path, baselines: Mapping[str, FixedDepth], allow_changed: bool) -> None:
-    """Trains each in a folder of its own beneath the run in `out`, on its data and seeds, or goes on with that."""
-    from polyarch import distributed
-    from polyarch.cli.progress import progress
-    from polyarch.runs import search as searching
-    from polyarch.runs.config import CONFIG
-    from polyarch.runs.options import Compute
-    from polyarch.runs.run import Run
-
-    if not baselines:
-        return
-    run = Run(out)
-    task, space = run.task(), run.config.make_space()
-    [decision] = space.decisions
-    for name, method in baselines.items():
-        folder = out / "baselines" / name
-        begun = (folder / CONFIG).exists()
-        distributed.barrier()  # before the first rank writes it
-        with progress(f"fixed {decision.name} {decision.options[method.depth]}") as bar:
-            if begun:
-                searching.resume(folder, task=task, callbacks=[bar], allow_changed=allow_changed)
-                continue
-            searching.search(
-                space,
-                task,
-                method,
-                out=folder,
-                seed=run.seed,
-                repeats=run.config.repeats,
-                compute=Compute(run.config.device, run.config.precision, run.config.fast),
-                callbacks=[bar],
-            )
-
-
-def _train_selected(out: Path, runs: list[Run]) -> None:
+def _train_selected(out: Path, runs: list[Run], tensorboard: bool) -> None:
     """Trains the selected network of every repeat alone, or goes on with that, where its weights are those of many."""
     from polyarch.cli.progress import progress
     from polyarch.errors import PolyarchError
-    from polyarch.runs.run import resume_command
+    from polyarch.runs.run import TRAINED, resume_command
     from polyarch.runs.timing import NoTime
     from polyarch.runs.trained import train_selected
 
@@ -311,7 +296,8 @@ def _train_selected(out: Path, runs: list[Run]) -> None:
             continue
         with progress(f"training seed {run.seed} alone" if len(runs) > 1 else "training alone") as bar:
             try:
-                train_selected(run, callbacks=[bar])
+                board = tensorboard_in(run.folder / TRAINED, {"tensorboard": tensorboard})
+                train_selected(run, callbacks=[bar, *board])
             except NoTime as error:
                 warn(f"what was selected was not trained alone: {error}")
             except PolyarchError as error:
@@ -339,6 +325,8 @@ def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], setting
     from polyarch.settings import dotted, written
     from polyarch.tables import find_table
 
+    if flags.get("config"):
+        raise PolyarchError("--config is for a new run, and --resume goes on with the one in --out; leave it out")
     if flags.get("preset"):
         raise PolyarchError("--preset is for a new run, and --resume goes on with the one in --out; leave it out")
 

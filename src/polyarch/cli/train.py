@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyarch.cli.options import AllowChanged, Json, Set, TimeLimitText
+from polyarch.cli.options import AllowChanged, Json, Set, Tensorboard, TimeLimitText
 from polyarch.cli.ranks import last_word
 from polyarch.cli.saying import processes
-from polyarch.cli.search import finish, go_on, interruptible
+from polyarch.cli.search import finish, go_on, interruptible, tensorboard_in
 from polyarch.cli.time_limit import TimeLimit
 from polyarch.cli.waiting import waiting
 
@@ -48,6 +48,7 @@ def train(
         ),
     ] = None,
     time_limit: TimeLimitText = None,
+    tensorboard: Tensorboard = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")] = False,
     settings: Set = [],  # noqa: B006
     allow_changed: AllowChanged = False,
@@ -58,7 +59,7 @@ def train(
 
     begun = time.monotonic()
     flags: dict[str, Any] = {"space": space, "method": None, "data": data, "seed": seed, "repeats": repeats}
-    flags |= {"device": device, "time_limit": time_limit}
+    flags |= {"device": device, "time_limit": time_limit, "tensorboard": tensorboard or None}
     if members is not None:
         told: dict[str, Any] = {
             "--out": out,
@@ -188,7 +189,7 @@ def _begin(
                 prior=chosen.search.prior or None, weights_from=folder if inherit else None, allow_changed=allow_changed
             ),
             compute=Compute(flags["device"] or "auto", time_limit=limit),
-            callbacks=[bar],
+            callbacks=[bar, *tensorboard_in(out, flags)],
         )
 
 

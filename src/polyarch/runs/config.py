@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,11 @@ class Config:
             raise PolyarchError(
                 f"{folder} holds no run: there is no {path}; give the folder that a search had as --out"
             )
-        values = read_json(path)
+        return cls.of(read_json(path), path)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], path: Path) -> Config:
+        """What stands in a config.json."""
         if values.get("format") != FORMAT:
             raise PolyarchError(
                 f"{path} has format {values.get('format')}, this polyarch reads {FORMAT}; use the version that wrote it"
