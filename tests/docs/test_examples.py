@@ -43,7 +43,15 @@ def marked_blocks(page):
     return [block for block in blocks_of(page.read_text()) if block.marked]
 
 
-SLOW = {"compare.md", "depth.md", "diagnostics.md", "export.md", "semi-supervised.md", "uncertainty.md"}
+SLOW = {
+    "compare.md",
+    "data-parallel.md",
+    "depth.md",
+    "diagnostics.md",
+    "export.md",
+    "semi-supervised.md",
+    "uncertainty.md",
+}
 """Their searches are those of a first look at the library, not of a test; or they start many processes."""
 NEEDS = {"export.md": ("onnxscript", "onnxruntime")}
 """Optional packages, by page."""

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
 from types import FrameType
 
 from polyarch.cli.saying import processes
@@ -47,6 +48,9 @@ def joined(device: str | None) -> Iterator[None]:
             raise PolyarchError(f"the processes cannot reach each other ({str(error).splitlines()[0]})") from error
         try:
             yield
+        except BaseException:
+            _is_first_to_say()  # before the others notice that this one leaves
+            raise
         finally:
             dist.destroy_process_group()
     finally:
@@ -80,8 +84,9 @@ def last_word(text: str) -> None:
         print(f"polyarch: {text}", file=sys.stderr, flush=True)
 
 
+@cache
 def _is_first_to_say() -> bool:
-    """Asks the store in which torchrun keeps what processes know of each other."""
+    """Asks the store in which torchrun keeps what processes know of each other; once."""
     if "MASTER_ADDR" not in os.environ:
         return True
     import torch.distributed as dist
