@@ -9,7 +9,7 @@ from commandline import TINY, assert_same_run, cli, refused
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import polyarch as pa
-from polyarch.callbacks import Checkpoints
+from polyarch.callbacks import Checkpoints, Evaluation
 from polyarch.runs.run import read_history
 from polyarch.testing.callbacks import InterruptAfter
 
@@ -73,14 +73,16 @@ def test_curves_of_tensorboard_are_the_metrics_also_of_a_search_that_was_interru
 
 
 def test_stages_and_repeats_have_curves_of_their_own(tmp_path):
-    task = pa.data.load("digits", select=0.8)
-    space = pa.spaces.NasBench201(channels=2, cells=1)
-    method = pa.methods.Darts(batch_size=64, plan=pa.methods.Progressive(((1, 2, 0.0), (1, 2, 0.0))))
-    board = pa.callbacks.TensorBoard(tmp_path / "curves")
-    pa.search(space, task, method, out=tmp_path / "run", repeats=2, compute=pa.Compute("cpu"), callbacks=[board])
+    space = pa.spaces.ResidualDepth(max_depth=2, width=4)
+    board = pa.callbacks.TensorBoard(tmp_path)
     for stage in range(2):
-        for repeat in range(2):
-            assert len(curve(tmp_path / "curves" / f"stage-{stage}" / f"repeat-{repeat}", "entropy")) == 1
+        for epoch in (1, 2):
+            line = {"stage": stage, "epoch": epoch, "entropy": [stage + epoch / 8, 10.0], "truth": [None, 3.0]}
+            board.on_evaluation(Evaluation(line, space, space.random(), {}, epochs=2, stages=2, repeats=2))
+    for stage in range(2):
+        home = tmp_path / f"stage-{stage}"
+        assert curve(home / "repeat-0", "entropy") == [(1, stage + 0.125), (2, stage + 0.25)]
+        assert curve(home / "repeat-1", "truth") == [(1, 3.0), (2, 3.0)]
 
 
 def test_the_command_line_writes_curves_beneath_the_run(tmp_path):
@@ -183,7 +185,7 @@ def test_what_a_config_cannot_be_for_is_said(tmp_path, own_copy):
     ],
 )
 def test_a_device_that_is_not_here_is_said(tmp_path, finished, device, says):
-    arch = ("--arch", "depth=1", "--inputs", "2", "--classes", "2", "--latency")
+    arch = ("--arch", "depth=1", "--input", "2", "--classes", "2", "--latency")
     commands = [("search", *QUICK), ("train", finished), ("cost", "--space", "depth", *arch)]
     for command in commands:
         out = () if command[0] == "cost" else ("--out", tmp_path / "run")
