@@ -57,11 +57,11 @@ def mean(values: Tensor) -> Tensor:
     return local + (total / size() - local).detach()
 
 
-def sum_over_ranks(value: Tensor) -> Tensor:
-    """Elementwise sum over ranks; its gradient is summed over ranks too, as statistics of a batch need."""
+def gathered(value: Tensor) -> Tensor:
+    """What every rank has, [ranks, ...]; gradients of all ranks reach it, as statistics of a batch need."""
     if size() == 1:
-        return value
-    return _SumOverRanks.apply(value)
+        return value.unsqueeze(0)
+    return _Gathered.apply(value)
 
 
 def average(gradients: Sequence[Tensor]) -> None:
@@ -79,10 +79,12 @@ def share(batch: Tensor, axis: int) -> Tensor:
     return batch.chunk(size(), axis)[rank()] if size() > 1 else batch
 
 
-class _SumOverRanks(torch.autograd.Function):
+class _Gathered(torch.autograd.Function):
     @staticmethod
     def forward(value: Tensor) -> Tensor:
-        return _summed(value.contiguous().clone())
+        places = value.new_zeros(size(), *value.shape)
+        places[rank()] = value
+        return _summed(places)
 
     @staticmethod
     def setup_context(ctx: object, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -90,7 +92,7 @@ class _SumOverRanks(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: object, gradient: Tensor) -> Tensor:
-        return _summed(gradient.contiguous().clone())
+        return _summed(gradient.contiguous().clone())[rank()]
 
 
 def _summed(values: Tensor) -> Tensor:

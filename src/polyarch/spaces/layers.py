@@ -378,15 +378,24 @@ def normalise_across_ranks(
     """
     axes = [d for d in range(x.dim()) if d != 1]
     shape = [1, -1] + [1] * (x.dim() - 2)
-    count = x.numel() // x.shape[1] * distributed.size()
-    batch_mean = distributed.sum_over_ranks(x.sum(axes)) / count
-    centred = x - batch_mean.view(shape)
-    batch_var = distributed.sum_over_ranks(centred.square().sum(axes)) / count
+    own = x.numel() // x.shape[1]
+    count = own * distributed.size()
+    # One message forward and one backward: a batch's variance is that within slices and that of their means. Sums are
+    # written out, since var_mean is slow on a CPU.
+    own_mean = x.sum(axes) / own
+    centred = x - own_mean.view(shape)
+    own_var = centred.square().sum(axes) / own
+    means, variances = distributed.gathered(torch.stack([own_mean, own_var])).unbind(1)
+    batch_mean = means.mean(0)
+    batch_var = (variances + (means - batch_mean).square()).mean(0)
     if mean is not None and var is not None:
         with torch.no_grad():
             mean.lerp_(batch_mean, momentum)
             var.lerp_(batch_var * count / (count - 1), momentum)
     scale = (batch_var + epsilon).rsqrt()
-    if weight is None or bias is None:
-        return centred * scale.view(shape)
-    return centred * (weight * scale).view(shape) + bias.view(shape)
+    if weight is not None:
+        scale = weight * scale
+    shift = (own_mean - batch_mean) * scale
+    if bias is not None:
+        shift = shift + bias
+    return torch.addcmul(shift.view(shape), centred, scale.view(shape))
