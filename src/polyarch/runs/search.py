@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -47,6 +48,8 @@ from polyarch.spaces.sub_spaces import Listed
 from polyarch.training.lack_of_memory import saying_what_to_lower
 from polyarch.training.loop import Diverged, Loop, Progress
 from polyarch.training.reach import say_if_too_short
+
+logger = logging.getLogger("polyarch")
 
 
 def search(
@@ -100,6 +103,7 @@ def search(
         config = replace(config, method=configs.describe_method(loop.method))  # what it chose by rule, too
         if distributed.rank() == 0:
             say_if_too_short(loop.method, loop.problem, loop.state)
+            _say_if_not_divided(method.batch_size)
         with _claimed(folder, config, task) if distributed.rank() == 0 else nullcontext():
             if foretold:
                 for callback in hearing:
@@ -202,6 +206,12 @@ def resume(
                     callbacks = deadline(config, searched_seconds(run.history()), callbacks)
                     return _one_or_all(_train(folder, config, data, loop, callbacks))
     return _one_or_all(open_repeats(folder, given, allow_changed=True))
+
+
+def _say_if_not_divided(batch: int) -> None:
+    count = distributed.size()
+    if batch % count:
+        logger.warning("%d processes share a batch: of %d examples, not %d", count, batch - batch % count, batch)
 
 
 def check_free(folder: Path) -> None:
