@@ -140,7 +140,7 @@ def test_images_that_are_broken_or_differ(tmp_path, out):
         (("--data", "spirals", "--set", "noise_kind=loud"), "value of Spirals.noise_kind"),
         (("--seed", "-1"), "seed must be 0 or more"),
         (("--repeats", "0"), "repeats must be 1 or more"),
-        (("--device", "tpu"), "device must be auto, cpu or cuda"),
+        (("--device", "tpu"), "device must be auto, cpu, cuda or"),
         (("--method", "fixed-depth", "--set", "depth=30"), "depth=30 is beyond depth=20, the last of this space"),
         (("--baselines", "1,x"), ("'x' is no depth of this space", "write some of 0, 1, 2")),
         (("--baselines", "-1"), "'-1' is no depth of this space"),
