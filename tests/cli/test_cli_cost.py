@@ -87,7 +87,7 @@ def test_a_network_too_large_for_memory():
         (("--classes", "0"), "Invalid value for '--classes'"),
         (("--classes", "ten"), "Invalid value for '--classes'"),
         (("--latency", "--batch", "0"), "Invalid value for '--batch'"),
-        (("--latency", "--device", "tpu"), "device must be auto, cpu or cuda"),
+        (("--latency", "--device", "tpu"), "device must be auto, cpu, cuda or"),
         (("--set", "chanels=3"), "did you mean 'channels'?"),
         (("--set", "channels=0"), "channels is 0"),
         (("--set", "epochs=3"), "unknown setting 'epochs'"),

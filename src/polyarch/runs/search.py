@@ -200,6 +200,10 @@ def resume(
             distributed.barrier()
             if not finished:
                 config = run.config
+                if not is_here(config.device):
+                    raise PolyarchError(
+                        f"{folder} was begun on a CUDA device, {config.device}, which is not here; resume it there"
+                    )
                 lower = saying_what_to_lower(config.make_method(), config.make_space(), config.repeats)
                 with lower, computing_on(torch.device(config.device)):
                     loop = _restored(folder, config, data, allow_changed)
@@ -331,8 +335,6 @@ def _diverged(folder: Path, config: Config, loop: Loop, diverged: Diverged) -> P
 
 def _restored(folder: Path, config: Config, task: Task, allow_changed: bool) -> Loop:
     """The stage that an interrupted run was in, as its newest whole checkpoint has it; without one, from the start."""
-    if not is_here(config.device):
-        raise PolyarchError(f"{folder} was begun on {config.device}, which is not here; resume it where there is one")
     if distributed.rank() > 0:
         distributed.barrier()  # until the first rank has dropped what is damaged
     found = newest_whole(folder)
