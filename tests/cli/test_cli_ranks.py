@@ -16,7 +16,7 @@ from polyarch.runs.run import WEIGHTS, read_history
 from polyarch.training import checkpoints
 
 TOGETHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "polyarch"]
-DIGITS = ("--data", "digits", "--device", "cpu", "--no-plain", "--set", "batch_size=128")
+DIGITS = ("--data", "digits", "--device", "cpu", "--no-plain", "--set", "labels=256", "--set", "batch_size=64")
 CELLS = ("--space", "nasbench201", "--set", "channels=2", "--set", "cells=1", *DIGITS, "--set", "weights.lr=0.001")
 """At a small rate: what differs by rounding after one step grows with every other."""
 
@@ -87,12 +87,12 @@ def test_two_processes_find_what_one_does(tmp_path, search):
 
 @pytest.mark.slow
 def test_a_process_that_dies_ends_the_others_with_one_line_and_the_run_goes_on_to_the_same_end(tmp_path):
-    search = (*TINY, "--set", "epochs=300", "--set", "stopping.split=never", "--no-plain")
+    search = (*TINY, "--set", "epochs=150", "--set", "stopping.split=never", "--no-plain")
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
     assert in_two("search", *search, "--out", undisturbed).returncode == 0
     command = [*TOGETHER, "search", *search, "--out", str(killed)]
     launcher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while len(read_history(killed)) < 20:
+    while len(read_history(killed)) < 10:
         assert launcher.poll() is None
         time.sleep(0.01)
     children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
