@@ -100,7 +100,7 @@ def test_a_process_that_dies_ends_the_others_with_one_line_and_the_run_goes_on_t
     out, err = launcher.communicate(timeout=60)
     assert (launcher.returncode, out) == (1, "")
     [line] = said_by_polyarch(err)
-    assert "another process of this command has ended" in line
+    assert "another process" in line
     assert f"go on with `polyarch search --resume --out {killed} --no-plain`" in line
     assert "Traceback" not in own_part(err)
     assert in_two("search", "--resume", "--out", killed, "--no-plain").returncode == 0

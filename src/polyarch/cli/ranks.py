@@ -40,21 +40,34 @@ def joined(device: str | None) -> Iterator[None]:
         )
     import torch.distributed as dist
 
+    try:
+        dist.init_process_group(_backend(device), timeout=PATIENCE)
+    except (RuntimeError, ValueError) as error:
+        raise PolyarchError(f"the processes cannot reach each other ({str(error).splitlines()[0]})") from error
     before = signal.signal(signal.SIGTERM, _terminated)
     try:
-        try:
-            dist.init_process_group(_backend(device), timeout=PATIENCE)
-        except (RuntimeError, ValueError) as error:
-            raise PolyarchError(f"the processes cannot reach each other ({str(error).splitlines()[0]})") from error
-        try:
-            yield
-        except BaseException:
-            _is_first_to_say()  # before the others notice that this one leaves
-            raise
-        finally:
-            dist.destroy_process_group()
-    finally:
+        yield
         signal.signal(signal.SIGTERM, before)
+    except BaseException as error:
+        # It ends anyway, and may have something to say; that what reads data for it was told to end, too, is no news.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _is_first_to_say()  # asked before the others notice that this one leaves
+        came_of = _came_of(error) if isinstance(error, Exception) else None
+        if came_of is None or came_of is error:
+            raise
+        raise came_of from error
+    finally:
+        dist.destroy_process_group()
+
+
+def _came_of(error: BaseException | None) -> BaseException | None:
+    """The end of another process, or the word to end, where an error came of it: others are raised on the way."""
+    from polyarch.distributed import Lost
+
+    while error is not None and not isinstance(error, Lost | Terminated):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _backend(device: str | None) -> str:
@@ -75,7 +88,7 @@ def _backend(device: str | None) -> str:
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:
-    raise Terminated("told to end (SIGTERM)")
+    raise Terminated("told to end (SIGTERM), as torchrun does where another process has ended")
 
 
 def last_word(text: str) -> None:
