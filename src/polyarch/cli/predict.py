@@ -136,8 +136,7 @@ def _tell(opened: Run, said: dict[str, Any], whose: str) -> None:
     """Says beside the predictions how they are meant."""
     if said.get("temperature", 1.0) != 1.0:
         tell(
-            f"polyarch: probabilities {whose}are after temperature {said['temperature']:.3g}, fitted on validation "
-            "data"
+            f"polyarch: probabilities {whose}are after temperature {said['temperature']:.3g}, fitted on validation data"
         )
     if "coverage" in said:
         examples = opened.config.data["examples"]["calibrate"]
