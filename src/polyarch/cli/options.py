@@ -28,4 +28,13 @@ TimeLimitText = Annotated[
         help="Such as 90s, 5m, 1h, for all that the command does: so many epochs as fit in, by what a few steps take.",
     ),
 ]
+Limits = Annotated[
+    list[str],
+    typer.Option(
+        "--limit",
+        metavar="NAME=MOST",
+        help="What the selected network may cost at most: parameters=100k, macs=5M, latency=5ms (measured here; of a "
+        "batch of 64: latency=40ms@64), or a column of --table. May be repeated.",
+    ),
+]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]

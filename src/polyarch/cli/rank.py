@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyarch.cli.options import AllowChanged, Json, Set
+from polyarch.cli.options import AllowChanged, Json, Limits, Set
 
 if TYPE_CHECKING:
     from polyarch.architecture import Architecture
@@ -73,6 +73,7 @@ def rank(
     architectures: Annotated[
         Path | None, typer.Option("--architectures", metavar="FILE", help="Rank these instead, one per line.")
     ] = None,
+    limit: Limits = [],  # noqa: B006
     table: Annotated[
         str | None,
         typer.Option("--table", help="The truth: a .npz file, or the name of one in the folders of POLYARCH_TABLES."),
@@ -105,7 +106,7 @@ def rank(
     truth = find_truth(given.space, watched[0] or None, column or watched[1])
     better = truth.better
     source = source or ("uniform" if watched[0] else "table")
-    chosen, how = _chosen(given, truth, sample, source, architectures, seed)
+    chosen, how = _chosen(given, truth, sample, source, architectures, seed, limit)
     numbers = truth.values(chosen)
     candidates = _candidates(given, chosen, truth, seed, device)
     about = _about(given, truth, how, candidates[0])
@@ -228,24 +229,33 @@ def _spread(settings: Sequence[str], groups: dict[str, type[Any]], scores: Seque
 
 
 def _chosen(
-    given: _Given, truth: Truth, sample: int | None, source: str, file: Path | None, seed: int
+    given: _Given, truth: Truth, sample: int | None, source: str, file: Path | None, seed: int, limit: list[str]
 ) -> tuple[list[Architecture], str]:
     """The architectures to rank, and in words where they come from."""
     from polyarch.errors import PolyarchError, unknown
     from polyarch.ranking import draw
+    from polyarch.runs.limits import make_bounds
+    from polyarch.spaces.limits import limits_of
 
     if file:
-        if sample is not None or source == "belief":
-            raise PolyarchError("--architectures says what to rank; leave --sample and --from out")
+        if sample is not None or source == "belief" or limit:
+            raise PolyarchError("--architectures says what to rank; leave --sample, --from and --limit out")
         return _listed(given.space, file), str(file)
     if source not in SOURCES:
         raise unknown("value of --from", source, SOURCES)
-    if source == "table":
-        return truth.draw(sample or SAMPLE, seed), source
     if source == "belief" and given.run is None:
         raise PolyarchError("--from belief draws from what a run believes; give its folder")
-    belief = given.run.distribution if given.run and source == "belief" else None
-    return draw(given.space, sample or SAMPLE, seed, belief), source
+    count = sample or SAMPLE
+    bounds = make_bounds(limits_of(limit), given.space, given.shape, truth.table.where)
+    tries = 10 * count if bounds else count
+    if source == "table":
+        drawn = truth.draw(tries, seed)
+    else:
+        drawn = draw(given.space, tries, seed, given.run.distribution if given.run and source == "belief" else None)
+    if bounds is None:
+        return drawn, source
+    bounds.anything()
+    return [one for one in drawn if bounds.allow(one.choices)][:count], f"{source}, within {' and '.join(limit)}"
 
 
 def _listed(space: Space, file: Path) -> list[Architecture]:

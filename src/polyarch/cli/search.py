@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyarch.cli.options import AllowChanged, Json, Set, TimeLimitText
+from polyarch.cli.options import AllowChanged, Json, Limits, Set, TimeLimitText
 from polyarch.cli.time_limit import TimeLimit
 from polyarch.cli.waiting import is_large, spinning, waiting
 
@@ -72,6 +72,16 @@ def search(
         str | None,
         typer.Option("--column", metavar="NAME", help="Of --table. [default: the only one of validation accuracy]"),
     ] = None,
+    limit: Limits = [],  # noqa: B006
+    price: Annotated[
+        str | None,
+        typer.Option(
+            "--price",
+            metavar="NAME=NATS/UNIT",
+            help="What cost is worth in fit while searching: nats of log-likelihood per example for so many parameters "
+            "or macs, such as parameters=0.01/10k.",
+        ),
+    ] = None,
     time_limit: TimeLimitText = None,
     no_train: Annotated[
         bool,
@@ -98,6 +108,7 @@ def search(
     flags: dict[str, Any] = {"space": space, "method": method, "data": data, "seed": seed, "repeats": repeats}
     flags |= {"device": device, "precision": precision, "preset": preset, "time_limit": time_limit}
     flags |= {"belief_from": str(belief_from.resolve()) if belief_from else None, "table": table, "column": column}
+    flags |= {"limits": limit, "price": price}
     again = f" --baselines {baselines}" if baselines else ""
     again += " --no-train" * no_train + " --no-plain" * no_plain
     with interruptible(out, again):
@@ -140,8 +151,10 @@ def _begin(
     from polyarch.cli.progress import Says, progress
     from polyarch.runs import search as searching
     from polyarch.runs.options import Compute, Start
+    from polyarch.spaces.limits import Price, limits_of
 
     names = asked(flags["preset"], flags["space"], flags["method"], flags["data"])
+    limits, price = limits_of(flags["limits"]), Price.of(flags["price"]) if flags["price"] else ""
     chosen = choose(names.space, names.method, names.data, settings, names.settings)
     repeats = (names.repeats or chosen.repeats) if flags["repeats"] is None else flags["repeats"]
     truth = _table_truth(flags["table"], flags["column"])
@@ -161,6 +174,8 @@ def _begin(
             seed=flags["seed"] or 0,
             repeats=repeats,
             select=chosen.search.selection,
+            limits=limits,
+            price=price,
             start=Start(
                 prior=chosen.search.prior or None, belief_from=flags["belief_from"], allow_changed=allow_changed
             ),
@@ -334,6 +349,7 @@ def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], setting
     from polyarch.distributions.selection import rule_for
     from polyarch.errors import PolyarchError
     from polyarch.settings import dotted, written
+    from polyarch.spaces.limits import Price, limits_of
     from polyarch.tables import find_table
 
     if flags.get("preset"):
@@ -353,6 +369,12 @@ def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], setting
     for name in ("seed", "repeats", "device", "precision", "belief_from", "column"):
         if flags.get(name) not in (None, "auto"):
             check(f"--{name.replace('_', '-')} {flags[name]}", flags[name], getattr(config, name))
+    if flags.get("limits"):
+        asked_for = [str(limit) for limit in limits_of(flags["limits"])]
+        check(f"--limit {' --limit '.join(asked_for)}", asked_for, config.limits or "")
+    if flags.get("price"):
+        price = str(Price.of(flags["price"]))
+        check(f"--price {price}", price, config.price)
     if flags.get("table"):
         check(f"--table {flags['table']}", str(find_table(flags["table"]).resolve()), config.table)
     source = config.data["source"] or {"data": None, "settings": {}}

@@ -25,6 +25,7 @@ from polyarch.runs.config import CONFIG, Config
 from polyarch.runs.divergence import advice, used_rates
 from polyarch.runs.examples import EXAMPLES, keep_examples
 from polyarch.runs.finishing import finish, one_repeat
+from polyarch.runs.limits import check_cost
 from polyarch.runs.names import Data, as_task, resolve
 from polyarch.runs.options import Compute, Start, seconds_of
 from polyarch.runs.own_code import own_code
@@ -34,6 +35,7 @@ from polyarch.runs.saving import newest_whole, save, under
 from polyarch.runs.table_truth import open_table_truth, table_truth_of
 from polyarch.runs.timing import deadline, foretell, makes_few_steps, within_limit
 from polyarch.spaces.base import Space
+from polyarch.spaces.limits import Limit, Price, limits_of
 from polyarch.spaces.sub_spaces import Listed
 from polyarch.training.lack_of_memory import saying_what_to_lower
 from polyarch.training.loop import Diverged, Loop, Progress
@@ -49,6 +51,8 @@ def search(
     seed: int = 0,
     repeats: int = 1,
     select: str = "auto",
+    limits: Sequence[str | Limit] = (),
+    price: str | Price = "",
     start: Start = Start(),
     compute: Compute = Compute(),
     callbacks: Sequence[Callback] = (),
@@ -64,6 +68,9 @@ def search(
         seed: every random stream of the run comes from it.
         repeats: so many runs, with seeds `seed`, `seed + 1`, ..., trained as one batched computation.
         select: how one architecture is taken from belief: `argmax`, `95%`, `expectation`, or `auto`.
+        limits: what it may cost at most, such as `parameters=100k`, `macs=5M`, `latency=5ms` (measured here), or a
+            column of the table that a `TableTruth` among the callbacks names.
+        price: what cost is worth in fit while searching, in nats per example for so much: `parameters=0.01/10k`.
         start: what the search starts from: a prior over architectures, belief or weights of other runs.
         compute: where to compute, and how precisely.
         callbacks: told how the search goes; see `polyarch.callbacks`.
@@ -77,10 +84,13 @@ def search(
     if seed < 0:
         raise PolyarchError(f"seed must be 0 or more, not {seed}")
     space, task, method = resolve(space, task, method)
-    config = configured(space, task, method, seed, repeats, select, start, compute, open_table_truth(callbacks, space))
+    truth = open_table_truth(callbacks, space)
+    config = configured(space, task, method, seed, repeats, select, start, compute, truth, limits, price)
     folder = Path(out)
     if distributed.rank() == 0:
         check_free(folder)
+        last = method.stages(space)[-1].space
+        check_cost(method, config.make_bounds(last), config.make_pricing(last))
     with saying_what_to_lower(method, space, repeats):
         hearing, known = [callback for callback in callbacks if hears_forecasts(callback)], None
         if config.time_limit:
@@ -110,6 +120,8 @@ def configured(
     start: Start = Start(),
     compute: Compute = Compute(),
     truth: tuple[str, str] = ("", ""),
+    limits: Sequence[str | Limit] = (),
+    price: str | Price = "",
 ) -> Config:
     """A search as it is asked for, where all of that goes together; `truth` is a table and its column."""
     space.check(task.shape)
@@ -143,6 +155,8 @@ def configured(
         weights_from=str(Path(start.weights_from).resolve()) if start.weights_from else "",
         table=truth[0],
         column=truth[1],
+        limits=[str(limit) for limit in limits_of(limits)],
+        price=str(Price.of(price)) if price else "",
         time_limit=seconds_of(compute.time_limit) if compute.time_limit is not None else 0.0,
     )
     config.make_prior(space)
