@@ -255,7 +255,10 @@ def _chosen(
     if bounds is None:
         return drawn, source
     bounds.anything()
-    return [one for one in drawn if bounds.allow(one.choices)][:count], f"{source}, within {' and '.join(limit)}"
+    found = [one for one in drawn if bounds.allow(one.choices)][:count]
+    if not found:
+        raise PolyarchError(f"none of {len(drawn)} architectures is within {' and '.join(limit)}; raise --sample")
+    return found, f"{source}, within {' and '.join(limit)}"
 
 
 def _listed(space: Space, file: Path) -> list[Architecture]:
@@ -349,7 +352,8 @@ def _write(out: Path, told: dict[str, Any], found: Ranking, truth: Truth) -> Non
 
 def _show(found: Ranking, given: _Given, truth: Truth, how: str) -> None:
     best = found.summary()["truth"]["best"]
-    sampled = {"uniform": "drawn evenly", "belief": "drawn from belief"}.get(how, f"of {how}")
+    origin, within, limits = how.partition(", within ")
+    sampled = {"uniform": "drawn evenly", "belief": "drawn from belief"}.get(origin, f"of {origin}") + within + limits
     print(f"{len(found.architectures)} architectures of {given.space.name}, {sampled}")
     print(f"truth: {truth.column.name} of {truth.table.where}, mean {found.truth.mean():.5g}, best {best:.5g}\n")
     wide = max(len(name) for name in ("random", *found.scores))

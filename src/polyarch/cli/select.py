@@ -111,7 +111,7 @@ def select(
 def _by_belief(folder: Path, limit: list[str], table: str, allow_changed: bool, as_json: bool) -> None:
     """What the run's own rule selects within limits, and what it costs."""
     from polyarch.runs.run import open_run
-    from polyarch.spaces.limits import Limit
+    from polyarch.spaces.limits import in_words
     from polyarch.tables import find_table
 
     run, file = open_run(folder, allow_changed=allow_changed), str(find_table(table)) if table else ""
@@ -123,9 +123,8 @@ def _by_belief(folder: Path, limit: list[str], table: str, allow_changed: bool, 
         said = {"run": str(folder), "rule": run.config.select, "limits": costs, "architecture": str(architecture)}
         print(json.dumps(said))
         return
-    for text, cost in costs.items():
-        own = Limit.of(text)
-        print(f"{own.name} {own.shown(cost)}, of {own.shown(own.most)} at most")
+    for limit_text, cost in costs.items():
+        print(in_words(limit_text, cost))
     print(architecture)
 
 

@@ -124,9 +124,9 @@ def _preferred(belief: Distribution, bounds: Bounds) -> Iterator[Tensor]:
 def _of_product(product: Categorical, bounds: Bounds) -> Iterator[Tensor]:
     sums = bounds.sums
     if sums is not None and not bounds.others:
-        found, complete = _by_parts(product, sums)
-        yield found
-        if complete:
+        best = front(product, sums)
+        if best is not None:
+            yield best.choices  # the most probable first
             return
     looks = bounds.looks or (FEW if product.architectures <= FEW else MANY)
     ordered = islice(in_order(product), looks)
@@ -136,7 +136,9 @@ def _of_product(product: Categorical, bounds: Bounds) -> Iterator[Tensor]:
         whole = total(sums, product.mode().unsqueeze(0).cpu())[0]
         for share in LADDER:
             lowered = torch.stack([sums.spare[0], torch.minimum(sums.spare[1], share * whole[1])])
-            yield _by_parts(product, replace(sums, spare=lowered))[0]
+            best = front(product, replace(sums, spare=lowered))
+            if best is not None:
+                yield best.choices[:1]
 
 
 def total(sums: Sums, choices: Tensor) -> Tensor:
@@ -169,42 +171,46 @@ def in_order(product: Categorical) -> Iterator[tuple[int, ...]]:
                 heapq.heappush(heap, (cost + step, (*ranks[:k], ranks[k] + 1, *ranks[k + 1 :]), k))
 
 
-def _by_parts(product: Categorical, sums: Sums) -> tuple[Tensor, bool]:
-    """The most probable choices within bounds that add up: [1, decisions], or [0, decisions] where there are none.
+@dataclass(frozen=True, eq=False)
+class Front:
+    """Architectures of which no other is as probable and as cheap."""
 
-    And whether that is certain: not where more would have to be compared than can be.
-    """
-    none = torch.zeros(0, len(product.decisions), dtype=torch.int64)
+    choices: Tensor
+    """int64 [n, decisions]."""
+    log_probs: Numbers
+    costs: Numbers
+    """What they add to what all networks have, [n, bounded costs]."""
+
+
+def front(product: Categorical, sums: Sums) -> Front | None:
+    """All such within bounds that add up, by a pass over the parts; None where that would compare too many."""
     limited = sums.spare.isfinite()
     spare = sums.spare[limited].double().numpy()
     logs = product.log_probs.detach().double().cpu()
-    steps: list[tuple[Part, NDArray[np.intp], Numbers, Numbers]] = []
+    steps: list[tuple[Tensor, Numbers, Numbers]] = []
     for part in sums.parts:
-        scores = sum(logs[decision, part.choices[:, k]] for k, decision in enumerate(part.decisions)).numpy()  # type: ignore[union-attr]
+        scores = np.sum([logs[k, part.choices[:, place]].numpy() for place, k in enumerate(part.decisions)], axis=0)
         costs = part.costs[:, limited].double().numpy()
         possible = np.flatnonzero(scores > -np.inf)
         kept = possible[_best(scores[possible], costs[possible])]
-        steps.append((part, kept, scores[kept], costs[kept]))
-    rest = np.sum([costs.min(0) for *_, costs in steps], axis=0) if spare.size else np.zeros(0)
-    scores, costs = np.zeros(1), np.zeros((1, spare.size))
+        steps.append((part.choices[kept], scores[kept], costs[kept]))
+    rest = np.sum([costs.min(0) for *_, costs in steps], axis=0)
     if (rest > spare).any():
-        return none, True
-    back: list[tuple[NDArray[np.intp], NDArray[np.intp]]] = []
-    for _, _, own, own_costs in steps:
+        return Front(torch.zeros(0, len(product.decisions), dtype=torch.int64), np.zeros(0), np.zeros((0, len(spare))))
+    scores, costs = np.zeros(1), np.zeros((1, len(spare)))
+    found = torch.zeros(1, len(product.decisions), dtype=torch.int64)
+    for part, (choices, own, own_costs) in zip(sums.parts, steps, strict=True):
         if len(scores) * len(own) > WIDEST:
-            return none, False
-        rest = rest - (own_costs.min(0) if spare.size else 0)
+            return None
+        rest = rest - own_costs.min(0)
         together = (scores[:, None] + own).ravel()
         spent = (costs[:, None] + own_costs).reshape(len(together), -1)
         within = np.flatnonzero((spent + rest <= spare).all(1))
         kept = within[_best(together[within], spent[within])]
         scores, costs = together[kept], spent[kept]
-        back.append((kept // len(own), kept % len(own)))
-    found, place = torch.zeros(1, len(product.decisions), dtype=torch.int64), int(scores.argmax())
-    for (part, kept, _, _), (before, option) in zip(reversed(steps), reversed(back), strict=True):
-        found[0, list(part.decisions)] = part.choices[int(kept[option[place]])]
-        place = int(before[place])
-    return found, True
+        found = found[kept // len(own)]
+        found[:, list(part.decisions)] = choices[kept % len(own)]
+    return Front(found, scores, costs)
 
 
 def _best(scores: Numbers, costs: Numbers) -> NDArray[np.intp]:

@@ -27,7 +27,7 @@ def _options(run: Run) -> dict[str, Any]:
     """What else a search was given beside its data, by the names of the command line's options."""
     config = run.config
     given: dict[str, Any] = {"belief-from": config.belief_from, "table": config.table, "column": config.column}
-    given |= {"precision": "" if config.precision == "float32" else config.precision}
+    given |= {"precision": "" if config.precision == "float32" else config.precision, "price": config.price}
     return {name: value for name, value in given.items() if value}
 
 
@@ -40,6 +40,8 @@ def _arguments(run: Run) -> dict[str, str]:
     compute = {"precision": config.precision, "fast": config.fast}
     told = ", ".join(f"{name}={value!r}" for name, value in compute.items() if value != getattr(Compute(), name))
     given |= {"compute": f"pa.Compute({told})"} if told else {}
+    given |= {"limits": repr(config.limits)} if config.limits else {}
+    given |= {"price": repr(config.price)} if config.price else {}
     given |= {"callbacks": f"[pa.TableTruth({config.table!r}, {config.column!r})]"} if config.table else {}
     return given
 
@@ -60,6 +62,7 @@ def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[in
     words += ["--baselines", ",".join(map(str, baselines))] if baselines else []
     words += ["--no-train"] if run.shares_weights and not run.trained else []
     words += [part for name, value in _options(run).items() for part in (f"--{name}", str(value))]
+    words += [part for limit in config.limits for part in ("--limit", limit)]
     usual = selection.rule_for("auto", config.make_space().nested, config.data["examples"])
     prior = config.make_method().prior(config.make_space()) or "uniform"
     own = changed(space, config.space["settings"])

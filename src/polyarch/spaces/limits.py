@@ -67,6 +67,12 @@ class Limit:
         return f"a forward pass of {self.batch} example{'s' if self.batch > 1 else ''}"
 
 
+def in_words(limit: str, cost: float) -> str:
+    """A limit, and what a network has of it."""
+    own = Limit.of(limit)
+    return f"{own.unit}: {own.shown(float(f'{cost:.6g}'))}, of {own.shown(own.most)} at most"
+
+
 def limits_of(texts: Sequence[str | Limit]) -> tuple[Limit, ...]:
     """Several limits; raises where two are on the same cost."""
     found = tuple(map(Limit.of, [texts] if isinstance(texts, str) else texts))
