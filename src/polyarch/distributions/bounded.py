@@ -35,8 +35,8 @@ FEW = 20_000
 MANY = 2_000
 """Of more than that, so many are."""
 CHUNK = 256
-LADDER = torch.linspace(0.95, 0.05, 19).tolist()
-"""Shares of the mode's multiply-accumulates that are tried where looking takes long."""
+LADDER = torch.linspace(0.95, 0, 20).tolist()
+"""Shares of the mode's multiply-accumulates that are tried where looking takes long; last, as few as there are."""
 PRICES = torch.cat([torch.zeros(1), torch.logspace(-4, 2.84, 2000)]).double()
 """Of a cost as large as the largest of any option, in nats, under which architectures are read out; 700 is about the
 most that an exponential bears."""
@@ -134,8 +134,9 @@ def _of_product(product: Categorical, bounds: Bounds) -> Iterator[Tensor]:
         yield torch.tensor(chunk)
     if sums is not None and bounds.others:
         whole = total(sums, product.mode().unsqueeze(0).cpu())[0]
+        least = torch.stack([part.costs[:, 1].min() for part in sums.parts]).sum()
         for share in LADDER:
-            lowered = torch.stack([sums.spare[0], torch.minimum(sums.spare[1], share * whole[1])])
+            lowered = torch.stack([sums.spare[0], sums.spare[1].clamp_max(torch.maximum(share * whole[1], least))])
             best = front(product, replace(sums, spare=lowered))
             if best is not None:
                 yield best.choices[:1]

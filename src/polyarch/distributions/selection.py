@@ -102,7 +102,7 @@ def select(
     found = most_probable(belief, bounds)
     if found is None:
         found = bounds.anything()
-        logger.warning("belief gives no network within the limits any probability; what is selected is one that obeys")
+        logger.warning("among what belief makes probable nothing was within the limits; what is selected obeys them")
     return found
 
 

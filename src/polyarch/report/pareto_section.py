@@ -190,10 +190,10 @@ def _draw(axes: Axes, panel: Panel, most: float | None) -> None:
         several = len(own.costs) > 1 or own.colour == GREEN
         size, edge = (4, "none") if several else (7, INK)
         axes.plot(own.costs, own.worth, "o", color=own.colour, markersize=size, markeredgecolor=edge, label=own.label)
-    if most is not None:
+    if most is not None and most <= 1.5 * costs.max():
         axes.axvline(most, color=MUTED, linewidth=1, linestyle=":")
     if panel.frontier is not None:  # what belief hardly ever draws would press the rest into a line
         axes.set_ylim(bottom=max(axes.get_ylim()[0], worth.min() - 0.5 * (worth.max() - worth.min() + 1)))
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.legend(loc="lower right", fontsize=8, handletextpad=0.1, borderaxespad=0.2)
+    axes.legend(loc="best", fontsize=8, handletextpad=0.1, borderaxespad=0.2)

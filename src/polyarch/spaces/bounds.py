@@ -20,7 +20,7 @@ from polyarch.spaces.cost import network_seconds
 from polyarch.spaces.counted import Counted
 from polyarch.spaces.limits import COUNTED, LATENCY, Limit
 
-MEASURED = 64
+MEASURED = 16
 """Networks whose latency is measured one after another, the most probable first, before cheaper ones are tried."""
 Column = Callable[[Tensor], Tensor]
 """From choices [n, decisions] to the numbers [n] of a table; NaN where it has none."""
