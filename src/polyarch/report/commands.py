@@ -60,7 +60,6 @@ def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[in
     words += ["--out", str(out), "--seed", str(config.seed)]
     words += ["--repeats", str(repeats)] if repeats > 1 else []
     words += ["--baselines", ",".join(map(str, baselines))] if baselines else []
-    words += ["--no-train"] if run.shares_weights and not run.trained else []
     words += [part for name, value in _options(run).items() for part in (f"--{name}", str(value))]
     words += [part for limit in config.limits for part in ("--limit", limit)]
     usual = selection.rule_for("auto", config.make_space().nested, config.data["examples"])
@@ -83,6 +82,7 @@ def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[in
     for room, values in settings.items():
         for name, value in values.items():
             words += ["--set", f"{room}.{name}={written(value)}"]
+    words += ["--no-train"] if run.shares_weights and not run.trained else []  # last, since it has no value
     return _lines(words)
 
 
