@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -328,13 +328,6 @@ class Method(ABC):
         """The prior over architectures where none is given; None where one has no meaning, and none may be given."""
         return "uniform"
 
-    def judged_by(self, splits: Collection[str]) -> str | None:
-        """The split by whose examples belief is moved, of those there are; None where no data moves it.
-
-        A price on cost counts in the prior for as many examples, so that data does not swamp it.
-        """
-        return None if self.meaning.kind == "fixed" else "search" if "search" in splits else "train"
-
     def stages(self, space: Space) -> tuple[Stage, ...]:
         """The parts of the search, in order."""
         return (Stage(space, self.epochs),)
@@ -397,6 +390,24 @@ class Method(ABC):
         Where costs are limited, what is not within `problem.bounds` is not taken, and belief is asked after all.
         """
         return None
+
+
+@runtime_checkable
+class SaysWhatJudges(Protocol):
+    """A method that moves belief by other data than most."""
+
+    def judged_by(self, splits: Collection[str]) -> str:
+        """See the function."""
+
+
+def judged_by(method: Method, splits: Collection[str]) -> str | None:
+    """The split by whose examples a method moves belief, of those there are; None where no data moves it.
+
+    A price on cost counts in the prior for as many examples, so that data does not swamp it.
+    """
+    if isinstance(method, SaysWhatJudges):
+        return method.judged_by(splits)
+    return None if method.meaning.kind == "fixed" else "search" if "search" in splits else "train"
 
 
 def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:

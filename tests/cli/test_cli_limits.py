@@ -46,7 +46,7 @@ def test_what_is_selected_obeys_and_is_told(folder):
     assert found["limits"]["parameters=24k"] == parameters(folder, found["architecture"]) <= MOST
     assert found["price"] == "macs=0.01/1M"
     config = Config.read(folder)
-    assert (config.limits, config.price) == (["parameters=24k", "latency=10000ms"], "macs=0.01/1M")
+    assert (config.limits, config.price) == (["parameters=24k", "latency=10s"], "macs=0.01/1M")
     page = (folder / "report.html").read_text()
     assert "What does quality cost?" in page
     assert "--limit parameters=24k" in page
@@ -104,7 +104,8 @@ def test_resuming_keeps_the_limits(tmp_path):
     task, out = pa.data.load("spirals", points=60, test_points=40, select=0.3), tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         pa.search(
-            space, task, method, out=out, compute=pa.Compute("cpu"), limits=["parameters=70"], price="macs=0.1/1k",
+            space, task, method, out=out, compute=pa.Compute("cpu"),
+            select=pa.Select(limits=["parameters=70"]), start=pa.Start(price="macs=0.1/1k"),
             callbacks=[Checkpoints(seconds=0), InterruptAfter(1)],
         )  # fmt: skip
     again = shutil.copytree(out, tmp_path / "again")

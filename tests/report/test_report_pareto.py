@@ -31,7 +31,9 @@ def test_cells_have_what_belief_says(cell_search, images, home):
     found = pareto(data(cell_search.runs[:1], images))
     assert (found["drawn"], found["worth"], found["limited"]) == (True, "", False)
     space, method = pa.spaces.Darts(channels=2, layers=3), pa.methods.Darts(epochs=1, batch_size=8)
-    run = pa.search(space, images, method, out=home / "read-out", limits=["macs=1M"], compute=pa.Compute("cpu"))
+    run = pa.search(
+        space, images, method, out=home / "read-out", select=pa.Select(limits=["macs=1M"]), compute=pa.Compute("cpu")
+    )
     found = pareto(data([run], images))
     assert (found["cost"], found["shares"], found["drawn"]) == ("multiply-accumulates", True, False)
 

@@ -150,7 +150,7 @@ def _begin(
     from polyarch.cli.choices import asked, choose
     from polyarch.cli.progress import Says, progress
     from polyarch.runs import search as searching
-    from polyarch.runs.options import Compute, Start
+    from polyarch.runs.options import Compute, Select, Start
     from polyarch.spaces.limits import Price, limits_of
 
     names = asked(flags["preset"], flags["space"], flags["method"], flags["data"])
@@ -173,11 +173,12 @@ def _begin(
             out=out,
             seed=flags["seed"] or 0,
             repeats=repeats,
-            select=chosen.search.selection,
-            limits=limits,
-            price=price,
+            select=Select(chosen.search.selection, limits),
             start=Start(
-                prior=chosen.search.prior or None, belief_from=flags["belief_from"], allow_changed=allow_changed
+                prior=chosen.search.prior or None,
+                price=price,
+                belief_from=flags["belief_from"],
+                allow_changed=allow_changed,
             ),
             compute=Compute(flags["device"] or "auto", precision, chosen.search.fast, limit),
             callbacks=[*truth, bar, *([Says(bar, str(by_rule))] if by_rule else [])],

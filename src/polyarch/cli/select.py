@@ -110,11 +110,14 @@ def select(
 
 def _by_belief(folder: Path, limit: list[str], table: str, allow_changed: bool, as_json: bool) -> None:
     """What the run's own rule selects within limits, and what it costs."""
+    from polyarch.errors import PolyarchError
     from polyarch.runs.run import open_run
     from polyarch.spaces.limits import in_words
     from polyarch.tables import find_table
 
     run, file = open_run(folder, allow_changed=allow_changed), str(find_table(table)) if table else ""
+    if run.meaning.kind == "fixed":
+        raise PolyarchError(f"belief of {folder} is fixed and prefers nothing; say by which score: --by valid-loss")
     bounds = run.within(limit, file)
     assert bounds is not None
     architecture = run.selected(run.config.select, bounds)

@@ -94,6 +94,11 @@ def _within(folder: Path | None, arch: str | None, limit: list[str], allow_chang
     if folder is None or arch:
         raise PolyarchError("--limit is for what a search selects: give its folder, and leave --arch out")
     run = open_run(folder, allow_changed=allow_changed)
+    if run.meaning.kind == "fixed":
+        raise PolyarchError(
+            f"belief of {folder} is fixed and prefers nothing; give what `polyarch select {folder} --by valid-loss "
+            "--limit ...` says as --arch"
+        )
     return str(run.selected(run.config.select, run.within(limit)))
 
 

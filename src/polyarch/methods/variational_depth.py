@@ -165,7 +165,6 @@ class VariationalDepth(Method):
         logits = state.belief["logits" if self.update == "sgd" else WEIGHTING]
         return self.distribution(problem.space, {"logits": logits})
 
-    @override
     def judged_by(self, splits: Collection[str]) -> str:
         """The split whose likelihood belief goes by; SGD has that of the batches that the weights see."""
         if self.update == "sgd":

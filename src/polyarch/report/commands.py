@@ -35,13 +35,12 @@ def _arguments(run: Run) -> dict[str, str]:
     """The same as arguments of `search`, written in Python; the prior always, since a method's own may change."""
     config = run.config
     start = {"prior": repr(config.prior) if isinstance(config.prior, str) else "prior"}
+    start |= {"price": repr(config.price)} if config.price else {}
     start |= {"belief_from": repr(config.belief_from)} if config.belief_from else {}
     given = {"start": f"pa.Start({', '.join(f'{name}={value}' for name, value in start.items())})"}
     compute = {"precision": config.precision, "fast": config.fast}
     told = ", ".join(f"{name}={value!r}" for name, value in compute.items() if value != getattr(Compute(), name))
     given |= {"compute": f"pa.Compute({told})"} if told else {}
-    given |= {"limits": repr(config.limits)} if config.limits else {}
-    given |= {"price": repr(config.price)} if config.price else {}
     given |= {"callbacks": f"[pa.TableTruth({config.table!r}, {config.column!r})]"} if config.table else {}
     return given
 
@@ -99,9 +98,10 @@ def search_call(run: Run, out: Path, repeats: int = 1) -> str:
         made[kind] = f"{home}{cls.__name__}({values})"
     extra = f", repeats={repeats}" if repeats > 1 else ""
     extra += "".join(f", {name}={value}" for name, value in _arguments(run).items())
+    rule = f"pa.Select({config.select!r}, {config.limits!r})" if config.limits else repr(config.select)
     return (
         f"pa.search(\n    {made['space']},\n    task,\n    {made['method']},\n"
-        f"    out={str(out)!r}, seed={config.seed}{extra}, select={config.select!r},\n)"
+        f"    out={str(out)!r}, seed={config.seed}{extra}, select={rule},\n)"
     )
 
 

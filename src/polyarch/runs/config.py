@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from polyarch import catalogue
-from polyarch.core import Method
+from polyarch.core import Method, judged_by
 from polyarch.data.kinds import Inputs, inputs_from
 from polyarch.data.likelihood import Likelihood, likelihood_from
 from polyarch.data.preprocess import Units
@@ -156,7 +156,7 @@ class Config:
         method, examples = self.make_method(), self.data["examples"]
         held_out = examples.get("search") or examples.get("select")
         known = {"train": examples["train"]} | ({"search": held_out} if held_out else {})
-        split = method.judged_by(known)
+        split = judged_by(method, known)
         return known.get(split, 0) if split and method.prior(self.make_space()) is not None else 0
 
     def make_pricing(self, space: Space) -> Pricing | None:

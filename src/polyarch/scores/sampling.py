@@ -94,9 +94,12 @@ def sample_and_score(
 
 
 def _drawn(run: Run, n: int, generator: torch.Generator, bounds: SpaceBounds | None) -> list[Architecture]:
-    """So many architectures that belief draws, within bounds; fewer where ten times as many have no more."""
+    """So many architectures that belief draws, within bounds; fewer where ten times as many have no more.
+
+    Where each has to be measured, only so many are drawn.
+    """
     found: list[Architecture] = []
-    for _ in range(10):
+    for _ in range(1 if bounds is not None and bounds.looks else 10):
         drawn = run.space.decode(run.distribution.sample(n, generator))
         found += [one for one in drawn if bounds is None or bounds.allow(one.choices)]
         if len(found) >= n:

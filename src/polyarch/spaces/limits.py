@@ -55,7 +55,7 @@ class Limit:
     def shown(self, cost: float) -> str:
         """A cost of this kind, in words."""
         if self.name == LATENCY:
-            return f"{cost * 1e3:.12g}ms"
+            return f"{cost:.12g}s" if cost >= 1 else f"{cost * 1e3:.12g}ms"
         unit, size = next(((u, s) for u, s in reversed(_COUNTS.items()) if cost >= s), ("", 1.0))
         return f"{cost / size:.12g}{unit}"
 

@@ -95,9 +95,10 @@ def best_architecture(problem: Problem, architectures: Tensor) -> Tensor:
 def drawn_within(problem: Problem, belief: Distribution, count: int, seed: int) -> Tensor:
     """So many architectures of a belief, or those of its list: choices [count or fewer, decisions].
 
-    Where costs are limited, the first that are within of ten times as many, and one at least.
+    Where costs are limited, the first that are within of ten times as many, and one at least; of no more than so many
+    where each has to be measured.
     """
-    tries = count if problem.bounds is None else 10 * count
+    tries = count if problem.bounds is None or problem.bounds.looks else 10 * count
     if isinstance(belief, Listed):
         found = belief.choices if problem.bounds else belief.choices[:count]
     else:
