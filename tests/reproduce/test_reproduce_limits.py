@@ -36,9 +36,10 @@ def test_the_expected_best_is_the_mean_over_all_samples(limits):
 def test_what_was_committed_obeys(limits, call, capsys):
     rows = json.loads((RESULTS / "obeys.json").read_text())["rows"]
     assert {row["method"] for row in rows} >= {*limits.CELL_METHODS, *(name for _, name in limits.OTHERS)}
-    for row in rows:
-        assert (row["found"] is None and "no network of the space" in row["said"]) or row["found"] <= row["most"]
-    assert sum(row["found"] is not None for row in rows) > len(rows) / 2
+    assert all(row["found"] <= row["most"] for row in rows)
+    assert (
+        sum(row["most"] <= row["share"] * row["unlimited"] for row in rows) > len(rows) / 2
+    )  # not the cheapest there is
     for row in json.loads((RESULTS / "truth.json").read_text())["rows"]:
         assert row["most"] is None or row["flops"] <= row["most"] + 1e-6
     call(limits, "show")

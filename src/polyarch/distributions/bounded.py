@@ -113,7 +113,9 @@ def _preferred(belief: Distribution, bounds: Bounds) -> Iterator[Tensor]:
     yield belief.mode().unsqueeze(0).cpu()
     if isinstance(belief, Discretized):
         if bounds.sums is not None:
-            yield _read_out(belief, bounds.sums)
+            found = _read_out(belief, bounds.sums)
+            several = min(len(found), bounds.looks or len(found))  # evenly, where looking takes long
+            yield found[torch.linspace(0, len(found) - 1, several).round().long()]
     elif isinstance(belief, Listed):
         order = belief.log_weights.sort(descending=True, stable=True)
         yield belief.choices[order.indices[order.values > -torch.inf]].cpu()

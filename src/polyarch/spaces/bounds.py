@@ -13,11 +13,11 @@ from typing_extensions import override
 
 from polyarch.architecture import Architecture
 from polyarch.data.task import TaskShape
-from polyarch.distributions.bounded import Bounds, Sums, most_probable
+from polyarch.distributions.bounded import FEW, MANY, Bounds, Sums, most_probable
 from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Space
 from polyarch.spaces.cost import network_seconds
-from polyarch.spaces.counted import Counted
+from polyarch.spaces.counted import SOME, Counted
 from polyarch.spaces.limits import COUNTED, LATENCY, Limit
 
 MEASURED = 16
@@ -127,33 +127,19 @@ class SpaceBounds(Bounds):
 
     def _least(self, limit: Limit) -> str:
         """The smallest cost there is of a kind, in words."""
+        drawn = f"of {SOME} drawn, " if self.counted.is_sampled else ""
         if limit.name in COUNTED:
-            found = self._fewest(limit.name)
-            return f"the fewest {limit.name} are {limit.shown(float(self._costs(limit, found)[0]))}"
+            least = float(self._costs(limit, self.counted.cheapest(limit.name))[0])
+            return f"{drawn}the fewest {limit.name} are {limit.shown(least)}"
         if limit.name == LATENCY:
-            seconds = float(self._costs(limit, self._fewest("macs"))[0])
-            return f"the network of fewest multiply-accumulates takes {limit.shown(round(seconds, 6))} for {limit.unit}"
-        known = self._costs(limit, self._some())
+            seconds = round(float(self._costs(limit, self.counted.cheapest("macs"))[0]), 6)
+            return f"{drawn}the network of fewest multiply-accumulates takes {limit.shown(seconds)} for {limit.unit}"
+        source = self.space.random()
+        few = source.architectures <= FEW
+        some = source.support() if few else source.sample(MANY, torch.Generator().manual_seed(0))
+        known = self._costs(limit, some)
         known = known[~known.isnan()]
         return f"the least {limit.name} is {float(known.min()):g}" if len(known) else f"no network has a {limit.name}"
-
-    def _fewest(self, name: str) -> Tensor:
-        """The network that has least of what is counted: of all, or of some where it does not add up."""
-        column, table = COUNTED.index(name), self.counted.table
-        if table is None or self.space.random().product is None:
-            some = self._some(200 if table is None else None)
-            return some[self.counted(some)[:, column].argmin()].unsqueeze(0)
-        found = torch.zeros(1, len(self.space.decisions), dtype=torch.int64)
-        for part in table.parts:
-            found[0, list(part.decisions)] = part.choices[part.costs[:, column].argmin()]
-        return found
-
-    def _some(self, most: int | None = None) -> Tensor:
-        """All architectures where they are few, else so many draws."""
-        source = self.space.random()
-        if source.architectures <= (most or 20_000):
-            return source.support()
-        return source.sample(most or 1000, torch.Generator().manual_seed(0))
 
 
 @final

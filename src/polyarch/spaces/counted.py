@@ -23,6 +23,8 @@ from polyarch.spaces.sub_spaces import Listed, Restricted
 
 JOINT = 10_000
 """What may be chosen of decisions that share an option of a simplex is listed where there is no more of it."""
+SOME = 200
+"""Networks that are counted one by one to learn what they cost at least, where there are more."""
 Use = tuple[int, int]
 """An option of a simplex, by their numbers."""
 
@@ -40,6 +42,23 @@ class Counted:
         if self.table is not None:
             return self.base + total(self.table, choices.cpu())
         return torch.tensor([self._one(tuple(row)) for row in choices.tolist()], dtype=torch.float64).reshape(-1, 2)
+
+    def cheapest(self, name: str) -> Tensor:
+        """The choices [1, decisions] of a network that has least of one of `COUNTED`; of some, where `is_sampled`."""
+        column, source, table = COUNTED.index(name), self.space.random(), self.table
+        if table is not None and source.product is not None:
+            found = torch.zeros(1, len(self.space.decisions), dtype=torch.int64)
+            for part in table.parts:
+                found[0, list(part.decisions)] = part.choices[part.costs[:, column].argmin()]
+            return found
+        some = source.sample(SOME, torch.Generator().manual_seed(0)) if self.is_sampled else source.support()
+        return some[self(some)[:, column].argmin()].unsqueeze(0)
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the cheapest network is that of `SOME` draws, since networks are many and counted one by one."""
+        source = self.space.random()
+        return (self.table is None or source.product is None) and source.architectures > SOME
 
     def _one(self, choices: tuple[int, ...]) -> list[float]:
         if choices not in self._known:
