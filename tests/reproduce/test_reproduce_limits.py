@@ -37,9 +37,8 @@ def test_what_was_committed_obeys(limits, call, capsys):
     rows = json.loads((RESULTS / "obeys.json").read_text())["rows"]
     assert {row["method"] for row in rows} >= {*limits.CELL_METHODS, *(name for _, name in limits.OTHERS)}
     assert all(row["found"] <= row["most"] for row in rows)
-    assert (
-        sum(row["most"] <= row["share"] * row["unlimited"] for row in rows) > len(rows) / 2
-    )  # not the cheapest there is
+    proper = [row for row in rows if row["most"] <= row["share"] * row["unlimited"]]  # not the fewest there are
+    assert len(proper) > 12
     for row in json.loads((RESULTS / "truth.json").read_text())["rows"]:
         assert row["most"] is None or row["flops"] <= row["most"] + 1e-6
     call(limits, "show")
