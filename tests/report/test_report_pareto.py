@@ -1,6 +1,7 @@
 """Quality against cost in the report."""
 
 import numpy as np
+import pytest
 
 import polyarch as pa
 from polyarch.report.pareto_section import best_by_cost, pareto
@@ -26,10 +27,14 @@ def test_depths_with_baselines_have_both_panels(digits, digits_fixed):
     assert "log-probability of depths" in found["svg"]
 
 
-def test_cells_have_what_belief_says(cell_search, images, home):
+def test_cells_have_what_belief_says(cell_search, images):
     assert pareto(data(cell_search.runs, images)) is None  # it is about one run
     found = pareto(data(cell_search.runs[:1], images))
     assert (found["drawn"], found["worth"], found["limited"]) == (True, "", False)
+
+
+@pytest.mark.slow
+def test_cells_that_are_read_out_have_shares_of_draws(images, home):
     space, method = pa.spaces.Darts(channels=2, layers=3), pa.methods.Darts(epochs=1, batch_size=8)
     run = pa.search(
         space, images, method, out=home / "read-out", select=pa.Select(limits=["macs=1M"]), compute=pa.Compute("cpu")
