@@ -9,7 +9,8 @@
 Searching
     search            learns a distribution over the architectures of a space, and the weights that go with it
     resume            goes on with a search that was interrupted
-    Start             what a search starts from: a prior, belief or weights of other runs
+    Select            how one architecture is taken from belief, and what it may cost
+    Start             what a search starts from: a prior, a price on cost, belief or weights of other runs
     Compute           where a search computes, and how precisely
     compare           compares methods in spaces, over seeds and at equal budget, by many workers
     Workers           who makes the runs of a comparison
@@ -79,7 +80,7 @@ if TYPE_CHECKING:
     from polyarch.data.likelihood import Likelihood
     from polyarch.errors import PolyarchError
     from polyarch.runs.compare import compare
-    from polyarch.runs.options import Compute, Start, Workers
+    from polyarch.runs.options import Compute, Select, Start, Workers
     from polyarch.runs.plain import fit_plain_models
     from polyarch.runs.run import Run, open_best, open_run
     from polyarch.runs.search import resume, search
@@ -100,6 +101,7 @@ __all__ = [
     "ModuleSpace",
     "PolyarchError",
     "Run",
+    "Select",
     "Start",
     "TableTruth",
     "Workers",
@@ -137,6 +139,7 @@ _HOMES = {
     "ModuleSpace": "polyarch.spaces.module",
     "PolyarchError": "polyarch.errors",
     "Run": "polyarch.runs.run",
+    "Select": "polyarch.runs.options",
     "Start": "polyarch.runs.options",
     "TableTruth": "polyarch.runs.table_truth",
     "Workers": "polyarch.runs.options",

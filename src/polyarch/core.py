@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError
 from polyarch.settings import AtLeast, Size, settle
 from polyarch.spaces.base import Space, Supernet
+from polyarch.spaces.bounds import Pricing, SpaceBounds
 from polyarch.streams import Streams
 from polyarch.trees import tree_map
 
@@ -47,6 +48,10 @@ class Problem:
     in single precision."""
     fast: bool = True
     """Whether networks may run in a form that is fused for speed (`Supernet.allow_fast`)."""
+    bounds: SpaceBounds | None = None
+    """What the selected network may cost, where that is limited; for methods that prefer architectures themselves."""
+    price: Pricing | None = None
+    """What cost is worth in fit, where it has a price. `prior` has it already, where belief is moved by data."""
     replay: Replay | None = None
     """Where passes of an evaluation are recorded and replayed (`training.evaluation` asks): what does it."""
 
@@ -380,8 +385,29 @@ class Method(ABC):
         """
 
     def preferred(self, problem: Problem, state: State) -> Tensor | None:
-        """Choices [repeats, decisions] to select at the end where belief prefers none; by default belief is asked."""
+        """Choices [repeats, decisions] to select at the end where belief prefers none; by default belief is asked.
+
+        Where costs are limited, what is not within `problem.bounds` is not taken, and belief is asked after all.
+        """
         return None
+
+
+@runtime_checkable
+class SaysWhatJudges(Protocol):
+    """A method that moves belief by other data than most."""
+
+    def judged_by(self, splits: Collection[str]) -> str:
+        """See the function."""
+
+
+def judged_by(method: Method, splits: Collection[str]) -> str | None:
+    """The split by whose examples a method moves belief, of those there are; None where no data moves it.
+
+    A price on cost counts in the prior for as many examples, so that data does not swamp it.
+    """
+    if isinstance(method, SaysWhatJudges):
+        return method.judged_by(splits)
+    return None if method.meaning.kind == "fixed" else "search" if "search" in splits else "train"
 
 
 def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:

@@ -48,7 +48,7 @@ def test_images(digits, page):
     text = read(page("digits"))
     cut = ["cost"] if digits.run.architecture.choices[0] < 3 else []
     early = ["early_exit"] if digits.run.architecture.choices[0] else []
-    assert sections(text) == [*DEPTH_SEARCH, *early, "gallery", *cut, "made"]
+    assert sections(text) == [*DEPTH_SEARCH, *early, "gallery", "pareto", *cut, "made"]
     assert text.count("<img ") == 12
     for name in ("Selected network", "Fixed depth 0", "Fixed depth 2", "log-likelihood", "Brier"):
         assert name in text
@@ -284,7 +284,7 @@ def test_a_nested_space_of_ones_own_has_the_report_of_depth_in_its_own_words(tmp
     width = WIDTHS[option]
     assert 0 < option < 3
     text = read(write_report(run, task, baselines=fixed))
-    assert sections(text) == [*DEPTH_SEARCH, "maps", "cost", "made"]
+    assert sections(text) == [*DEPTH_SEARCH, "maps", "pareto", "cost", "made"]
     for words in (
         f"Width {width} of 16",
         f"Pruning width 16 to {width} drops",

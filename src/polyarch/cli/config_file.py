@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
 OPTIONS = {
     **dict.fromkeys(("space", "method", "data", "preset", "baselines"), str),
-    **dict.fromkeys(("device", "precision", "belief_from", "table", "column", "time_limit"), str),
+    **dict.fromkeys(("device", "precision", "belief_from", "table", "column", "time_limit", "price"), str),
     **dict.fromkeys(("seed", "repeats"), int),
     **dict.fromkeys(("no_train", "no_plain"), bool),
+    "limit": list,
 }
 """What a TOML may say, by the options' names: a dash may stand for every underscore."""
 SET = "set"
 """Its table of settings, as `--set` names them: a table within it is a part, or a group."""
-KEPT = ("seed", "device", "precision", "belief_from", "table", "column")
+KEPT = ("seed", "device", "precision", "belief_from", "table", "column", "limits", "price")
 """What a run's config has that options say, beside names and settings. Its method has the epochs that a time limit left
 it: these are repeated, and not the limit."""
 
@@ -67,8 +68,10 @@ def read_config(path: Path) -> ConfigFile:
         if name not in OPTIONS:
             raise unknown(f"option in {path}:", name, [*OPTIONS, SET])
         if type(value) is not OPTIONS[name]:
-            kind = {str: "a text", int: "a whole number", bool: "true or false"}[OPTIONS[name]]
+            kind = {str: "a text", int: "a whole number", bool: "true or false", list: "a list of texts"}[OPTIONS[name]]
             raise PolyarchError(f"{path}: {name} is {kind}, not {value!r}")
+    if "limit" in options:
+        options["limits"] = [str(limit) for limit in options.pop("limit")]
     return ConfigFile(path, options, tuple(_assignments(settings)))
 
 

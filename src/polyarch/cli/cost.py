@@ -39,11 +39,10 @@ def cost(
     found |= vars(counted)
     if latency:
         from polyarch.runs.options import find_device
-        from polyarch.spaces.cost import forward_seconds
+        from polyarch.spaces.cost import network_seconds
 
         where = find_device(device)
-        model = chosen.evaluated().build(architecture, shape).eval().to(where)
-        seconds = forward_seconds({"network": model}, shape.trial(batch, where))["network"]
+        seconds = network_seconds(chosen, architecture, shape, batch, where)
         found |= {"seconds": seconds, "batch": batch, "device": str(where)}
     if as_json:
         print(json.dumps(found))

@@ -32,4 +32,13 @@ Tensorboard = Annotated[
     bool,
     typer.Option("--tensorboard", help="Also write for TensorBoard, in OUT/tensorboard; needs polyarch[tensorboard]."),
 ]
+Limits = Annotated[
+    list[str],
+    typer.Option(
+        "--limit",
+        metavar="NAME=MOST",
+        help="What the selected network may cost at most: parameters=100k, macs=5M, latency=5ms (measured here; of a "
+        "batch of 64: latency=40ms@64), or a column of --table. May be repeated.",
+    ),
+]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyarch.cli.options import AllowChanged, Json, Set
+from polyarch.cli.options import AllowChanged, Json, Limits, Set
 from polyarch.cli.saying import on_terminal, tell, warn
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def rank(
     architectures: Annotated[
         Path | None, typer.Option("--architectures", metavar="FILE", help="Rank these instead, one per line.")
     ] = None,
+    limit: Limits = [],  # noqa: B006
     table: Annotated[
         str | None,
         typer.Option("--table", help="The truth: a .npz file, or the name of one in the folders of POLYARCH_TABLES."),
@@ -106,7 +107,7 @@ def rank(
     truth = find_truth(given.space, watched[0] or None, column or watched[1])
     better = truth.better
     source = source or ("uniform" if watched[0] else "table")
-    chosen, how = _chosen(given, truth, sample, source, architectures, seed)
+    chosen, how = _chosen(given, truth, sample, source, architectures, seed, limit)
     numbers = truth.values(chosen)
     candidates = _candidates(given, chosen, truth, seed, device)
     about = _about(given, truth, how, candidates[0])
@@ -229,24 +230,36 @@ def _spread(settings: Sequence[str], groups: dict[str, type[Any]], scores: Seque
 
 
 def _chosen(
-    given: _Given, truth: Truth, sample: int | None, source: str, file: Path | None, seed: int
+    given: _Given, truth: Truth, sample: int | None, source: str, file: Path | None, seed: int, limit: list[str]
 ) -> tuple[list[Architecture], str]:
     """The architectures to rank, and in words where they come from."""
     from polyarch.errors import PolyarchError, unknown
     from polyarch.ranking import draw
+    from polyarch.runs.limits import make_bounds
+    from polyarch.spaces.limits import limits_of
 
     if file:
-        if sample is not None or source == "belief":
-            raise PolyarchError("--architectures says what to rank; leave --sample and --from out")
+        if sample is not None or source == "belief" or limit:
+            raise PolyarchError("--architectures says what to rank; leave --sample, --from and --limit out")
         return _listed(given.space, file), str(file)
     if source not in SOURCES:
         raise unknown("value of --from", source, SOURCES)
-    if source == "table":
-        return truth.draw(sample or SAMPLE, seed), source
     if source == "belief" and given.run is None:
         raise PolyarchError("--from belief draws from what a run believes; give its folder")
-    belief = given.run.distribution if given.run and source == "belief" else None
-    return draw(given.space, sample or SAMPLE, seed, belief), source
+    count = sample or SAMPLE
+    bounds = make_bounds(limits_of(limit), given.space, given.shape, truth.table.where)
+    tries = 10 * count if bounds else count
+    if source == "table":
+        drawn = truth.draw(tries, seed)
+    else:
+        drawn = draw(given.space, tries, seed, given.run.distribution if given.run and source == "belief" else None)
+    if bounds is None:
+        return drawn, source
+    bounds.anything()
+    found = [one for one in drawn if bounds.allow(one.choices)][:count]
+    if not found:
+        raise PolyarchError(f"none of {len(drawn)} architectures is within {' and '.join(limit)}; raise --sample")
+    return found, f"{source}, within {' and '.join(limit)}"
 
 
 def _listed(space: Space, file: Path) -> list[Architecture]:
@@ -340,7 +353,8 @@ def _write(out: Path, told: dict[str, Any], found: Ranking, truth: Truth) -> Non
 
 def _show(found: Ranking, given: _Given, truth: Truth, how: str) -> None:
     best = found.summary()["truth"]["best"]
-    sampled = {"uniform": "drawn evenly", "belief": "drawn from belief"}.get(how, f"of {how}")
+    origin, within, limits = how.partition(", within ")
+    sampled = {"uniform": "drawn evenly", "belief": "drawn from belief"}.get(origin, f"of {origin}") + within + limits
     print(f"{len(found.architectures)} architectures of {given.space.name}, {sampled}")
     print(f"truth: {truth.column.name} of {truth.table.where}, mean {found.truth.mean():.5g}, best {best:.5g}\n")
     wide = max(len(name) for name in ("random", *found.scores))

@@ -12,7 +12,7 @@ import typer
 
 from polyarch.cli.baselines import already_begun, baselines_of, train_baselines
 from polyarch.cli.config_file import read_config
-from polyarch.cli.options import AllowChanged, Json, Set, Tensorboard, TimeLimitText
+from polyarch.cli.options import AllowChanged, Json, Limits, Set, Tensorboard, TimeLimitText
 from polyarch.cli.saying import is_first, on_terminal, processes, tell, warn
 from polyarch.cli.time_limit import TimeLimit
 from polyarch.cli.waiting import is_large, spinning, waiting
@@ -81,6 +81,16 @@ def search(
             "[set]. Other options here have the last word.",
         ),
     ] = None,
+    limit: Limits = [],  # noqa: B006
+    price: Annotated[
+        str | None,
+        typer.Option(
+            "--price",
+            metavar="NAME=NATS/UNIT",
+            help="What cost is worth in fit while searching: nats of log-likelihood per example for so many parameters "
+            "or macs, such as parameters=0.01/10k.",
+        ),
+    ] = None,
     time_limit: TimeLimitText = None,
     no_train: Annotated[
         bool,
@@ -108,10 +118,11 @@ def search(
     flags: dict[str, Any] = {"space": space, "method": method, "data": data, "seed": seed, "repeats": repeats}
     flags |= {"device": device, "precision": precision, "preset": preset, "time_limit": time_limit}
     flags |= {"belief_from": str(belief_from.resolve()) if belief_from else None, "table": table, "column": column}
+    flags |= {"limits": limit, "price": price}
     flags |= {"baselines": baselines, "no_train": no_train, "no_plain": no_plain}
     flags["config"] = told = read_config(config) if config else None
     if told:
-        flags |= {name: value for name, value in told.options.items() if flags[name] in (None, "") or value is True}
+        flags |= {name: value for name, value in told.options.items() if flags[name] in (None, "", []) or value is True}
         settings = [*told.settings, *settings]
         baselines, no_train, no_plain = flags["baselines"], flags["no_train"], flags["no_plain"]
     flags["tensorboard"] = tensorboard
@@ -169,7 +180,8 @@ def _begin(
     from polyarch.cli.progress import Says, progress
     from polyarch.errors import PolyarchError
     from polyarch.runs import search as searching
-    from polyarch.runs.options import Compute, Start
+    from polyarch.runs.options import Compute, Select, Start
+    from polyarch.spaces.limits import Price, limits_of
 
     config = flags["config"].run() if flags["config"] else None
     if config and flags["preset"]:
@@ -178,6 +190,7 @@ def _begin(
     names = asked(begins, flags["space"], flags["method"], flags["data"])
     if not names.data:
         raise PolyarchError("the data of this run came from memory; name some with --data, or search in Python")
+    limits, price = limits_of(flags["limits"]), Price.of(flags["price"]) if flags["price"] else ""
     chosen = choose(names.space, names.method, names.data, settings, names.settings)
     repeats = (names.repeats or chosen.repeats) if flags["repeats"] is None else flags["repeats"]
     truth, board = _table_truth(flags["table"], flags["column"]), tensorboard_in(out, flags)
@@ -197,9 +210,10 @@ def _begin(
             out=out,
             seed=flags["seed"] or 0,
             repeats=repeats,
-            select=chosen.search.selection,
+            select=Select(chosen.search.selection, limits),
             start=Start(
                 prior=chosen.search.prior or None,
+                price=price,
                 belief_from=flags["belief_from"],
                 weights_from=weights_from or None,
                 allow_changed=allow_changed,
@@ -323,6 +337,7 @@ def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], setting
     from polyarch.distributions.selection import rule_for
     from polyarch.errors import PolyarchError
     from polyarch.settings import dotted, written
+    from polyarch.spaces.limits import Price, limits_of
     from polyarch.tables import find_table
 
     if flags.get("config"):
@@ -344,6 +359,12 @@ def _check_no_conflict(out: Path, config: Config, flags: dict[str, Any], setting
     for name in ("seed", "repeats", "device", "precision", "belief_from", "column"):
         if flags.get(name) not in (None, "auto"):
             check(f"--{name.replace('_', '-')} {flags[name]}", flags[name], getattr(config, name))
+    if flags.get("limits"):
+        asked_for = [str(limit) for limit in limits_of(flags["limits"])]
+        check(f"--limit {' --limit '.join(asked_for)}", asked_for, config.limits or "")
+    if flags.get("price"):
+        price = str(Price.of(flags["price"]))
+        check(f"--price {price}", price, config.price)
     if flags.get("table"):
         check(f"--table {flags['table']}", str(find_table(flags["table"]).resolve()), config.table)
     source = config.data["source"] or {"data": None, "settings": {}}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyarch.cli.options import AllowChanged, Json
+from polyarch.cli.options import AllowChanged, Json, Limits
 
 if TYPE_CHECKING:
     from polyarch.scores.base import Score
@@ -47,6 +47,7 @@ def select(
     seconds: Annotated[str, typer.Option("--seconds", help="What an evaluation takes: a column, or a number.")] = "0",
     share: Annotated[float, typer.Option("--share", help="How much of these seconds is paid, such as 0.06.")] = 1.0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many searches, from --seed on.")] = 1,
+    limit: Limits = [],  # noqa: B006
     allow_changed: AllowChanged = False,
     as_json: Json = False,
 ) -> None:
@@ -56,8 +57,11 @@ def select(
     from polyarch.runs.run import open_run
     from polyarch.scores.sampling import sample_and_score
     from polyarch.settings import make
+    from polyarch.tables import find_table
 
     if method:
+        if limit:
+            raise PolyarchError("--limit is for what belief selects, and --method has none; leave one of them out")
         from polyarch.cli.blackbox import Request
         from polyarch.cli.blackbox import search as search_black_box
 
@@ -80,11 +84,15 @@ def select(
         )
         search_black_box(Request(*asked), as_json)
         return
-    if run is None or by is None:
-        raise PolyarchError("give the folder of a run and --by SCORE; or --method to search a space")
+    if run is None or not (by or limit):
+        raise PolyarchError("give the folder of a run and --by SCORE or --limit; or --method to search a space")
+    if by is None:
+        _by_belief(run, limit, table or "", allow_changed, as_json)
+        return
     cls, preset = find("score", by)
     score = make(cls, {**preset, **assign({"score": cls}, settings)["score"]})
-    found = sample_and_score(open_run(run, allow_changed=allow_changed), score, sample, seed)
+    file = str(find_table(table)) if table and limit else ""
+    found = sample_and_score(open_run(run, allow_changed=allow_changed), score, sample, seed, limit, table=file)
     if not as_json:
         _show(found, score, top)
         return
@@ -98,6 +106,29 @@ def select(
         "argmax": _told(found.argmax),
     }
     print(json.dumps(said))
+
+
+def _by_belief(folder: Path, limit: list[str], table: str, allow_changed: bool, as_json: bool) -> None:
+    """What the run's own rule selects within limits, and what it costs."""
+    from polyarch.errors import PolyarchError
+    from polyarch.runs.run import open_run
+    from polyarch.spaces.limits import in_words
+    from polyarch.tables import find_table
+
+    run, file = open_run(folder, allow_changed=allow_changed), str(find_table(table)) if table else ""
+    if run.meaning.kind == "fixed":
+        raise PolyarchError(f"belief of {folder} is fixed and prefers nothing; say by which score: --by valid-loss")
+    bounds = run.within(limit, file)
+    assert bounds is not None
+    architecture = run.selected(run.config.select, bounds)
+    costs = bounds.costs(architecture)
+    if as_json:
+        said = {"run": str(folder), "rule": run.config.select, "limits": costs, "architecture": str(architecture)}
+        print(json.dumps(said))
+        return
+    for limit_text, cost in costs.items():
+        print(in_words(limit_text, cost))
+    print(architecture)
 
 
 def _told(evaluated: Evaluated) -> dict[str, Any]:

@@ -95,6 +95,8 @@ def show_runs(folder: Path, runs: list[Run], as_json: bool) -> None:
             f"{result['architecture']} of space {result['space']} for {result['data']} by {result['method']}, "
             f"seed {result['seed']}{mark}:\n  {_size(result)}"
         )
+        for line in _limits(result):
+            print(f"  {line}")
         if run.shares_weights:
             print(f"  {_training(folder, run)}")
         if "truth" in result:
@@ -177,6 +179,14 @@ def _truth(truth: dict[str, Any]) -> str:
     if truth["best"] is not None:
         parts.append(f"the best {truth['best']:.5g}")
     return f"true {truth['column']}: {'; '.join(parts)}"
+
+
+def _limits(result: dict[str, Any]) -> list[str]:
+    """What was limited, and what the selected network has of it; what cost was worth while searching."""
+    from polyarch.spaces.limits import in_words
+
+    lines = [in_words(limit, cost) for limit, cost in result.get("limits", {}).items()]
+    return lines + ([f"price while searching: {result['price']}, nats per example"] if "price" in result else [])
 
 
 def _size(result: dict[str, Any]) -> str:

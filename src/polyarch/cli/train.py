@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyarch.cli.options import AllowChanged, Json, Set, Tensorboard, TimeLimitText
+from polyarch.cli.options import AllowChanged, Json, Limits, Set, Tensorboard, TimeLimitText
 from polyarch.cli.ranks import last_word
 from polyarch.cli.saying import processes
 from polyarch.cli.search import finish, go_on, interruptible, tensorboard_in
@@ -47,6 +47,7 @@ def train(
             "weights, and compare them as an ensemble with the selected one. A larger N later goes on from these.",
         ),
     ] = None,
+    limit: Limits = [],  # noqa: B006
     time_limit: TimeLimitText = None,
     tensorboard: Tensorboard = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")] = False,
@@ -67,6 +68,7 @@ def train(
             "--recipe": recipe,
             "--inherit": inherit,
             "--resume": resume,
+            "--limit": limit,
         }
         told |= {f"--{name.replace('_', '-')}": value for name, value in flags.items()} | {"--set": settings}
         others = [option for option, value in told.items() if value is not None and value is not False and value != []]
@@ -77,12 +79,29 @@ def train(
     with interruptible(out, device):
         flags["limit"] = TimeLimit.of(time_limit, begun)
         if resume:
-            _check_only_out(run, inherit)
+            _check_only_out(run, inherit, limit)
             asked = [f"method.architecture={arch}", *settings] if arch else settings
             found = go_on(out, flags | {"method": _method(recipe) if recipe else None}, asked, [], allow_changed)
         else:
+            arch = _within(run, arch, limit, allow_changed) if limit else arch
             found = _begin(out, run, arch, recipe, inherit, flags, settings, allow_changed)
         finish(out, found, as_json)
+
+
+def _within(folder: Path | None, arch: str | None, limit: list[str], allow_changed: bool) -> str:
+    """What a search selects within limits."""
+    from polyarch.errors import PolyarchError
+    from polyarch.runs.run import open_run
+
+    if folder is None or arch:
+        raise PolyarchError("--limit is for what a search selects: give its folder, and leave --arch out")
+    run = open_run(folder, allow_changed=allow_changed)
+    if run.meaning.kind == "fixed":
+        raise PolyarchError(
+            f"belief of {folder} is fixed and prefers nothing; give what `polyarch select {folder} --by valid-loss "
+            "--limit ...` says as --arch"
+        )
+    return str(run.selected(run.config.select, run.within(limit)))
 
 
 def _train_members(folder: Path | None, count: int, others: list[str], as_json: bool) -> None:
@@ -122,11 +141,11 @@ def _train_members(folder: Path | None, count: int, others: list[str], as_json: 
     print_metrics(where, {row: [figures] for row, figures in rows.items()})
 
 
-def _check_only_out(run: Path | None, inherit: bool) -> None:
+def _check_only_out(run: Path | None, inherit: bool, limit: list[str]) -> None:
     """Raises where --resume is told again what a run starts from: it does not start."""
     from polyarch.errors import PolyarchError
 
-    for name, given in (("RUN", run), ("--inherit", inherit)):
+    for name, given in (("RUN", run), ("--inherit", inherit), ("--limit", limit)):
         if given:
             raise PolyarchError(
                 f"{name} is for a new run, and --resume goes on with the one in --out; leave {name} out"

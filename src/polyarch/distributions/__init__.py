@@ -6,7 +6,7 @@ from polyarch.distributions.dirichlet import Dirichlet
 from polyarch.distributions.discretized import Discretized
 from polyarch.distributions.gaussian import GaussianLogits
 from polyarch.distributions.listed import Listed
-from polyarch.distributions.priors import exponential, make_prior, uniform
+from polyarch.distributions.priors import exponential, make_prior, priced, uniform
 
 __all__ = [
     "Categorical",
@@ -17,5 +17,6 @@ __all__ = [
     "Listed",
     "exponential",
     "make_prior",
+    "priced",
     "uniform",
 ]

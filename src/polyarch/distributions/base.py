@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from polyarch.architecture import Decision
+
+if TYPE_CHECKING:
+    from polyarch.distributions.categorical import Categorical
 
 
 class Distribution(ABC):
@@ -34,6 +38,11 @@ class Distribution(ABC):
     def architectures(self) -> int:
         """How many architectures can be drawn."""
         return math.prod(len(d) for d in self.decisions)
+
+    @property
+    def product(self) -> Categorical | None:
+        """The independent categoricals whose mode is this belief's own, where there are any."""
+        return None
 
     def support(self) -> Tensor:
         """Choices [architectures, decisions] of all that can be drawn; for belief without leading axes, over few."""

@@ -63,6 +63,12 @@ class Categorical(Distribution):
     def _probs(self) -> Tensor:
         return self.logits.softmax(-1)
 
+    @property
+    @override
+    def product(self) -> Categorical:
+        """Itself."""
+        return self
+
     @override
     def probs(self) -> dict[str, Tensor]:
         return {d.name: self._probs[..., k, : len(d)] for k, d in enumerate(self.decisions)}

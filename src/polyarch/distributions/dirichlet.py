@@ -47,6 +47,12 @@ class Dirichlet(Distribution):
         logits = self.concentration.masked_fill(missing, 1).log().masked_fill(missing, -torch.inf)
         return Categorical(self.decisions, logits)
 
+    @property
+    @override
+    def product(self) -> Categorical:
+        """With theta integrated out."""
+        return self._compound
+
     def probs(self) -> dict[str, Tensor]:
         """The mean of theta."""
         return self._compound.probs()

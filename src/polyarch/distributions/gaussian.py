@@ -53,6 +53,12 @@ class GaussianLogits(Distribution):
         # Filled before the logarithm too, whose gradient at 0 is not finite.
         return Categorical(self.decisions, probs.masked_fill(never, 1).log().masked_fill(never, -torch.inf))
 
+    @property
+    @override
+    def product(self) -> Categorical:
+        """The softmax of the mean, whose largest are read out."""
+        return Categorical(self.decisions, self.mean)
+
     @override
     def probs(self) -> dict[str, Tensor]:
         """How probable it is that an option's logit is the largest."""

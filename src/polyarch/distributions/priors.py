@@ -29,6 +29,17 @@ def exponential(decisions: Sequence[Decision], gamma: float = GAMMA) -> Categori
     return Categorical(tuple(decisions), pad(rows))
 
 
+def priced(prior: Categorical, costs: Sequence[torch.Tensor]) -> Categorical:
+    """A prior that also goes by cost: p(a) is proportional to prior(a) exp(-cost(a)), and stays a product.
+
+    Args:
+        prior: over the same decisions.
+        costs: what every option of a decision adds to the cost, [options] for each, in nats.
+    """
+    nats = pad([-own.to(prior.logits.dtype) for own in costs]).to(prior.logits.device)
+    return Categorical(prior.decisions, (prior.log_probs + nats).log_softmax(-1))
+
+
 def make_prior(text: str, decisions: Sequence[Decision]) -> Categorical:
     """The prior that a text names: `uniform`, `exponential` or `exponential(GAMMA)`."""
     match = re.fullmatch(r"(\w+)(?:\(([^()]*)\))?", text.strip())

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import torch
 
+from polyarch.architecture import Decision
 from polyarch.distributions.base import Distribution
+from polyarch.distributions.bounded import Bounds, most_probable
+from polyarch.distributions.categorical import Categorical
 from polyarch.distributions.evidence import Evidence, pruned_mixtures, sufficient
 from polyarch.errors import PolyarchError, unknown
+
+logger = logging.getLogger("polyarch")
 
 SMALL_DATA = 1000
 """Training examples below which `auto` takes the argmax. Antorán et al. 2020 take it for their spirals (up to 800
@@ -70,14 +77,45 @@ def rule_for(name: str, ordered: bool, examples: Mapping[str, int]) -> str:
     return name
 
 
-def select(belief: Distribution, rule: str, evidence: Evidence | None = None) -> tuple[int, ...]:
+def select(
+    belief: Distribution, rule: str, evidence: Evidence | None = None, bounds: Bounds | None = None
+) -> tuple[int, ...]:
     """The choices that a rule takes from the belief of one run.
 
     Args:
         belief: of the run.
         rule: as `rule_for` spells it.
         evidence: of one ordered decision, what data says of every option.
+        bounds: what networks may cost. A choice within them stays as it is; else the rule is asked of what is left of
+            belief: of one ordered decision, the options up to the first that costs too much.
     """
+    chosen = _select(belief, rule, evidence)
+    if bounds is None or bounds.allow(chosen):
+        return chosen
+    if rule != "argmax":
+        options = range(len(belief.decisions[0]))
+        left = next((k for k in options if not bounds.allow([k])), len(options))
+        cut = _up_to(belief, left)
+        if cut is not None:
+            known = evidence and replace(evidence, train=evidence.train[:left], held_out=evidence.held_out[:left])
+            return _select(cut, rule, known)
+    found = most_probable(belief, bounds)
+    if found is None:
+        found = bounds.anything()
+        logger.warning("among what belief makes probable nothing was within the limits; what is selected obeys them")
+    return found
+
+
+def _up_to(belief: Distribution, count: int) -> Categorical | None:
+    """Belief given that its one decision takes one of its first options; None where these have no probability."""
+    [decision], product = belief.decisions, belief.product
+    if product is None or not count or not (product.logits[0, :count] > -torch.inf).any():
+        return None
+    return Categorical((Decision(decision.name, decision.options[:count]),), product.logits[:, :count])
+
+
+def _select(belief: Distribution, rule: str, evidence: Evidence | None) -> tuple[int, ...]:
+    """The same without bounds."""
     if rule in RULES:
         return RULES[rule][0](belief)
     assert evidence is not None, "`rule_for` asks for validation data"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
@@ -174,6 +174,10 @@ class Bilevel(Method, ABC):
     def prior(self, space: Space) -> str | None:
         """None where weights of edges are learnt and architectures are read out of them."""
         return "uniform" if space.relaxation is None or space.relaxation.simplices == space.decisions else None
+
+    def judged_by(self, splits: Collection[str]) -> str:
+        """Training data, where it is its losses that are summed."""
+        return "train" if self.objective.loss == "sotl" else "search"
 
     def stages(self, space: Space) -> tuple[Stage, ...]:
         """One, or those of the plan."""
@@ -357,8 +361,8 @@ class Bilevel(Method, ABC):
         return Info({"log_likelihood": -fit}, forward=batch.size, backward=batch.size)
 
     def _prior(self, problem: Problem, state: State) -> Tensor | float:
-        split = "train" if self.objective.loss == "sotl" else "search"
-        return prior_loss(problem, self.distribution(problem.space, state.belief), len(problem.data[split]))
+        examples = len(problem.data[self.judged_by(problem.data)])
+        return prior_loss(problem, self.distribution(problem.space, state.belief), examples)
 
     def _second_order(
         self, problem: Problem, state: State, feed: Feed, train: Batch, search: Batch, k: int
@@ -512,8 +516,14 @@ def by_simplex(space: Space, weights: Tensor) -> Soft:
 
 
 def prior_loss(problem: Problem, belief: Distribution, examples: int) -> Tensor | float:
-    """-E[log prior], a share of `examples`, to be added to a mean loss."""
+    """-E[log prior], a share of `examples`, to be added to a mean loss: where cost has a price, the cost expected.
+
+    Where weights of edges are learnt there is no prior, and the cost is that of the mixture: every option's by weight.
+    """
     if belief.factors != problem.space.decisions:
-        return 0.0
+        if problem.price is None:
+            return 0.0
+        priced = zip(belief.mean_weights(), problem.price.simplices, strict=True)
+        return sum((weights * price).sum(-1) for weights, price in priced)
     table = problem.prior.log_probs
     return sum(-(p * table[k, : p.shape[-1]]).sum(-1) for k, p in enumerate(belief.mean_weights())) / examples

@@ -24,7 +24,7 @@ from polyarch.spaces.sub_spaces import HasMembers
 from polyarch.spaces.views import PerExample, Sparse, View
 from polyarch.streams import Streams
 from polyarch.training.augment import Augment
-from polyarch.training.evaluation import best_architecture, evaluate_mean
+from polyarch.training.evaluation import best_architecture, drawn_within, evaluate_mean
 from polyarch.training.optimisers import Sgd, momentum_buffers
 
 EVALUATED = 4
@@ -129,7 +129,8 @@ class DrawnArchitectures(Method, ABC):
 
     def preferred(self, problem: Problem, state: State) -> Tensor:
         """Of a few architectures, the one that fits validation data best."""
-        return best_architecture(problem, self._some(problem, state, COMPARED))
+        belief = self.distribution(problem.space, state.belief).repeat(0)
+        return best_architecture(problem, drawn_within(problem, belief, COMPARED, seed=0))
 
     def _some(self, problem: Problem, state: State, count: int) -> Tensor:
         """The first of the list, or as many draws: [count or fewer, decisions]."""

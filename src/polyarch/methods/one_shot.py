@@ -29,7 +29,7 @@ from polyarch.spaces.views import Dense
 from polyarch.streams import Streams
 from polyarch.training.augment import Augment
 from polyarch.training.capture import Form
-from polyarch.training.evaluation import best_architecture, evaluate_mean
+from polyarch.training.evaluation import best_architecture, drawn_within, evaluate_mean
 from polyarch.training.optimisers import DARTS_WEIGHTS, Sgd, momentum_buffers
 from polyarch.training.snapshots import Snapshot
 
@@ -166,7 +166,7 @@ class OneShot(Method):
 
     def preferred(self, problem: Problem, state: State) -> Tensor:
         """Of a few architectures of the prior, the one that fits validation data best with the shared weights."""
-        return best_architecture(problem, problem.prior.sample(COMPARED, torch.Generator().manual_seed(1)))
+        return best_architecture(problem, drawn_within(problem, problem.prior, COMPARED, seed=1))
 
 
 @runtime_checkable

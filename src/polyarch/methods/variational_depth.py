@@ -12,7 +12,7 @@ some, and the q of the bound that weights climb follows it in natural-gradient s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -165,12 +165,15 @@ class VariationalDepth(Method):
         logits = state.belief["logits" if self.update == "sgd" else WEIGHTING]
         return self.distribution(problem.space, {"logits": logits})
 
-    def _evidence(self, problem: Problem) -> str:
+    def judged_by(self, splits: Collection[str]) -> str:
         """The split whose likelihood belief goes by; SGD has that of the batches that the weights see."""
         if self.update == "sgd":
             return "train"
-        known = "search" if "search" in problem.data else "train"
+        known = "search" if "search" in splits else "train"
         return known if self.arch.evidence == "auto" else self.arch.evidence
+
+    def _evidence(self, problem: Problem) -> str:
+        return self.judged_by(problem.data)
 
     @property
     def _warmup(self) -> int:

@@ -27,7 +27,7 @@ def _options(run: Run) -> dict[str, Any]:
     """What else a search was given beside its data, by the names of the command line's options."""
     config = run.config
     given: dict[str, Any] = {"belief-from": config.belief_from, "table": config.table, "column": config.column}
-    given |= {"precision": "" if config.precision == "float32" else config.precision}
+    given |= {"precision": "" if config.precision == "float32" else config.precision, "price": config.price}
     return {name: value for name, value in given.items() if value}
 
 
@@ -35,6 +35,7 @@ def _arguments(run: Run) -> dict[str, str]:
     """The same as arguments of `search`, written in Python; the prior always, since a method's own may change."""
     config = run.config
     start = {"prior": repr(config.prior) if isinstance(config.prior, str) else "prior"}
+    start |= {"price": repr(config.price)} if config.price else {}
     start |= {"belief_from": repr(config.belief_from)} if config.belief_from else {}
     given = {"start": f"pa.Start({', '.join(f'{name}={value}' for name, value in start.items())})"}
     compute = {"precision": config.precision, "fast": config.fast}
@@ -58,8 +59,8 @@ def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[in
     words += ["--out", str(out), "--seed", str(config.seed)]
     words += ["--repeats", str(repeats)] if repeats > 1 else []
     words += ["--baselines", ",".join(map(str, baselines))] if baselines else []
-    words += ["--no-train"] if run.shares_weights and not run.trained else []
     words += [part for name, value in _options(run).items() for part in (f"--{name}", str(value))]
+    words += [part for limit in config.limits for part in ("--limit", limit)]
     usual = selection.rule_for("auto", config.make_space().nested, config.data["examples"])
     prior = config.make_method().prior(config.make_space()) or "uniform"
     own = changed(space, config.space["settings"])
@@ -80,6 +81,7 @@ def search_command(run: Run, out: Path, repeats: int = 1, baselines: Sequence[in
     for room, values in settings.items():
         for name, value in values.items():
             words += ["--set", f"{room}.{name}={written(value)}"]
+    words += ["--no-train"] if run.shares_weights and not run.trained else []  # last, since it has no value
     return _lines(words)
 
 
@@ -96,9 +98,10 @@ def search_call(run: Run, out: Path, repeats: int = 1) -> str:
         made[kind] = f"{home}{cls.__name__}({values})"
     extra = f", repeats={repeats}" if repeats > 1 else ""
     extra += "".join(f", {name}={value}" for name, value in _arguments(run).items())
+    rule = f"pa.Select({config.select!r}, {config.limits!r})" if config.limits else repr(config.select)
     return (
         f"pa.search(\n    {made['space']},\n    task,\n    {made['method']},\n"
-        f"    out={str(out)!r}, seed={config.seed}{extra}, select={config.select!r},\n)"
+        f"    out={str(out)!r}, seed={config.seed}{extra}, select={rule},\n)"
     )
 
 

@@ -13,6 +13,7 @@ from polyarch.files import write_whole
 from polyarch.report import (
     classes_section,
     formatting,
+    pareto_section,
     prediction_sections,
     search_section,
     sections,
@@ -41,6 +42,7 @@ SECTIONS = {
     "early_exit": ("Early exit", prediction_sections.early_exit),
     "maps": ("Functions", prediction_sections.maps),
     "gallery": ("Hard cases", prediction_sections.gallery),
+    "pareto": ("Quality and cost", pareto_section.pareto),
     "cost": ("Cost", sections.cost),
     "made": ("How it was made", sections.made),
 }

@@ -266,6 +266,8 @@ def made(report: ReportData) -> dict[str, Any]:
     general = {
         "prior": config.prior if isinstance(config.prior, str) else "given as a distribution",
         "selection rule": config.select,
+        **({"limits": ", ".join(config.limits)} if config.limits else {}),
+        **({"price": f"{config.price}, nats per example"} if config.price else {}),
         "seeds" if report.several else "seed": formatting.ranges([run.seed for run in report.runs]),
         "kept epoch": formatting.ranges(sorted({c.kept for c in report.trajectories})),
         **_stages(report),

@@ -11,19 +11,22 @@ from typing import Any
 import torch
 
 from polyarch import catalogue
-from polyarch.core import Method
+from polyarch.core import Method, judged_by
 from polyarch.data.kinds import Inputs, inputs_from
 from polyarch.data.likelihood import Likelihood, likelihood_from
 from polyarch.data.preprocess import Units
 from polyarch.data.task import Task, TaskShape
 from polyarch.distributions.categorical import Categorical, pad
-from polyarch.distributions.priors import make_prior
+from polyarch.distributions.priors import make_prior, priced
 from polyarch.errors import PolyarchError
 from polyarch.files import read_json, write_json
+from polyarch.runs.limits import make_bounds, make_pricing
 from polyarch.runs.own_code import own_code
 from polyarch.settings import make, plain
 from polyarch.spaces.base import Space
+from polyarch.spaces.bounds import Pricing, SpaceBounds
 from polyarch.spaces.factory import identity, name_of
+from polyarch.spaces.limits import limits_of
 from polyarch.version import __version__
 
 FORMAT = 5
@@ -62,6 +65,10 @@ class Config:
     """Whether networks may run in a form that is fused for speed, on a CUDA device."""
     time_limit: float = 0.0
     """Seconds that it may take; 0: as many as it needs. Its epochs are those that fit in."""
+    limits: list[str] = field(default_factory=list)
+    """What the selected network may cost at most, as `Limit.of` reads it."""
+    price: str = ""
+    """What cost is worth in fit while searching, as `Price.of` reads it."""
     code: dict[str, str] = field(default_factory=dict)
     """By module of one's own, the digest of what space, method and likelihood use of it."""
     format: int = FORMAT
@@ -136,11 +143,34 @@ class Config:
         return method
 
     def make_prior(self, space: Space) -> Categorical:
-        """The prior over a space of this run."""
+        """The prior over a space of this run, which goes by cost where that has a price and data moves belief."""
         if isinstance(self.prior, str):
-            return make_prior(self.prior, space.decisions)
-        rows = [torch.tensor(self.prior[d.name], dtype=torch.float32) for d in space.decisions]
-        return Categorical(space.decisions, pad(rows))
+            prior = make_prior(self.prior, space.decisions)
+        else:
+            rows = [torch.tensor(self.prior[d.name], dtype=torch.float32) for d in space.decisions]
+            prior = Categorical(space.decisions, pad(rows))
+        pricing, examples = self.make_pricing(space), self._judging()
+        if pricing is None or not examples:
+            return prior
+        # As often as there are examples: what is worth so many nats for each of them is worth that many for all.
+        return priced(prior, [examples * own for own in pricing.decisions])
+
+    def _judging(self) -> int:
+        """The examples by which belief is moved; 0 where there is no prior over architectures, or none moves it."""
+        method, examples = self.make_method(), self.data["examples"]
+        held_out = examples.get("search") or examples.get("select")
+        known = {"train": examples["train"]} | ({"search": held_out} if held_out else {})
+        split = judged_by(method, known)
+        return known.get(split, 0) if split and method.prior(self.make_space()) is not None else 0
+
+    def make_pricing(self, space: Space) -> Pricing | None:
+        """What cost is worth in a stage with this space; None where it has no price."""
+        return make_pricing(self.price, self.make_method(), self.make_space(), space, self.shape())
+
+    def make_bounds(self, space: Space, measured: Mapping[str, float] | None = None) -> SpaceBounds | None:
+        """What a network of this space may cost; None without limits. `measured` is what is known of latencies."""
+        limits = limits_of(self.limits)
+        return make_bounds(limits, space, self.shape(), self.table, device=self.device, measured=measured)
 
     def units(self) -> Units:
         """In which numbers to predict are learnt."""

@@ -52,6 +52,7 @@ def finish(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequ
     worth = {split: {name: value.tolist() for name, value in values.items()} for split, values in kept.items()}
     preferred = loop.method.preferred(loop.problem, loop.state)
     known = evidence(loop.problem) if space.nested and space.count() > 1 else []
+    bounds = loop.problem.bounds
     homes = [folder]
     if config.repeats > 1:
         homes = [repeat_folder(folder, config.seed + repeat) for repeat in range(config.repeats)]
@@ -69,13 +70,14 @@ def finish(folder: Path, config: Config, task: Task, loop: Loop, callbacks: Sequ
         tensors |= {f"preprocess/{name}": value for name, value in task.preprocess.state_dict().items()}
         if known:
             checkpoints.save(home / EVIDENCE, vars(known[repeat]), {})
-        if preferred is None:
-            choices = selection.select(one, config.select, known[repeat] if known else None)
-        else:
-            choices = tuple(preferred[repeat].tolist())
+        choices = () if preferred is None else tuple(preferred[repeat].tolist())
+        if not choices or not (bounds is None or bounds.allow(choices)):
+            choices = selection.select(one, config.select, known[repeat] if known else None, bounds)
         architecture = space.architecture(choices)
         checkpoints.save(home / WEIGHTS, tensors, {"best_epoch": loop.progress.best_epoch[repeat]})
         selected = {"architecture": str(architecture), "select": config.select, "stage": loop.progress.stage}
+        if bounds is not None:
+            selected |= {"cost": bounds.costs(architecture), "measured": bounds.measured}
         write_json(home / ARCHITECTURE, selected)
         probs = {name: p.tolist() for name, p in one.probs().items()}
         write_json(home / "distribution.json", {"probs": probs})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from polyarch.distributions.categorical import Categorical
 from polyarch.errors import PolyarchError, unknown
 from polyarch.settings import at_least
+from polyarch.spaces.limits import Limit, Price, limits_of
 
 PRECISIONS = ("float32", "bfloat16")
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -54,11 +56,29 @@ class Compute:
 
 @final
 @dataclass(frozen=True)
+class Select:
+    """How one architecture is taken from belief, and what its network may cost."""
+
+    rule: str = "auto"
+    """`argmax`, `95%`, `expectation`, or `auto`, by the size of the data."""
+    limits: Sequence[str | Limit] = ()
+    """At most, such as `parameters=100k`, `macs=5M`, `latency=5ms` (measured here), or a column of the table that a
+    `TableTruth` among the callbacks names."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limits", limits_of(self.limits))
+
+
+@final
+@dataclass(frozen=True)
 class Start:
     """What a search starts from: what is believed before, and what other runs have learnt."""
 
     prior: str | Categorical | None = None
     """Over architectures; the method's own by default. A name, or a distribution over the space's decisions."""
+    price: str | Price = ""
+    """What cost is worth in fit, in nats per example for so much, such as `parameters=0.01/10k`: in the prior, or as
+    expected cost in the loss of methods that mix."""
     belief_from: str | Path | None = None
     """The folder of a finished run of the same method and the same decisions; the search starts from the belief learnt
     there, perhaps on a smaller network or on other data."""

@@ -26,6 +26,7 @@ def make_problem(config: Config, space: Space, task: Task, device: torch.device)
     with torch.device(device):
         supernet = space.supernet(task.shape, config.repeats)
     prior = config.make_prior(space)
+    pricing = config.make_pricing(space)
     image = len(task.input_shape) == 3
     return Problem(
         space=space,
@@ -33,6 +34,8 @@ def make_problem(config: Config, space: Space, task: Task, device: torch.device)
         likelihood=task.likelihood.on(device),
         prior=replace(prior, logits=prior.logits.to(device)),
         data={name: moved[split] for name, split in given.items()},
+        bounds=config.make_bounds(space),
+        price=pricing.on(device) if pricing else None,
         black=task.preprocess(torch.zeros(task.input_shape[0], 1, 1)).to(device) if image else None,
         precision=config.precision,
         fast=config.fast,

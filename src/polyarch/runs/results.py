@@ -290,9 +290,18 @@ def results(run: Run, task: Task, tell: Callable[[str], None]) -> dict[str, Any]
         "evaluated": examples,
         **({"noise": read_json(run.folder / NOISE)} if run.config.likelihood().fits else {}),
         "cost": {name: plain(run.space.cost(architecture, task.shape)) for name, architecture in shown.items()},
+        **_limited(run),
         "budget": {"forward": history[-1]["forward"], "backward": history[-1]["backward"]},
         **forward_times(run, run.architecture, task.training.x[:512]),
     }
+
+
+def _limited(run: Run) -> dict[str, Any]:
+    """What the selected network has of everything that is limited, by the limit; and what cost was worth."""
+    told: dict[str, Any] = {}
+    if run.bounds is not None:
+        told["limits"] = run.bounds.costs(run.architecture)
+    return told | ({"price": run.config.price} if run.config.price else {})
 
 
 def _named(split: str, found: Mapping[str, T]) -> dict[str, T]:

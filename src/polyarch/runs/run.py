@@ -37,10 +37,13 @@ from polyarch.runs import guarantees
 from polyarch.runs.config import Config
 from polyarch.runs.examples import kept_task
 from polyarch.runs.in_words import run_in_words
+from polyarch.runs.limits import make_bounds
 from polyarch.runs.options import is_here
 from polyarch.runs.predictor import Predictor
 from polyarch.settings import plain
 from polyarch.spaces.base import Space, Supernet
+from polyarch.spaces.bounds import SpaceBounds
+from polyarch.spaces.limits import Limit, limits_of
 from polyarch.streams import Streams
 from polyarch.training import checkpoints
 from polyarch.training.calibration import calibration_batches, recalibrate, statistics_of
@@ -149,10 +152,41 @@ class Run:
         """The selected architecture."""
         return self.space.parse(read_json(self.folder / ARCHITECTURE)["architecture"])
 
-    def selected(self, rule: str) -> Architecture:
-        """What another rule would have selected."""
+    def selected(self, rule: str, bounds: SpaceBounds | None = None) -> Architecture:
+        """What another rule would have selected, or the same within other bounds: `run.within(["parameters=100k"])`."""
+        bounds = bounds or self.bounds
         rule = selection.rule_for(rule, self.space.nested, self.config.data["examples"])
-        return self.space.architecture(selection.select(self.distribution, rule, self.evidence))
+        return self.space.architecture(selection.select(self.distribution, rule, self.evidence, bounds))
+
+    @cached_property
+    def bounds(self) -> SpaceBounds | None:
+        """What a selected network may cost, with the latencies that were measured for it; None without limits."""
+        return self.config.make_bounds(self.space, read_json(self.folder / ARCHITECTURE).get("measured"))
+
+    def within(self, limits: Sequence[str | Limit], table: str = "") -> SpaceBounds | None:
+        """The bounds of the run with these limits as well; raises where no network is within them.
+
+        Args:
+            limits: such as `parameters=100k`; one takes the place of the run's own on the same cost.
+            table: the file of the table that limits on its columns are of; by default that the run was watched by.
+        """
+        given = limits_of(limits)
+        if not given:
+            return self.bounds
+        names = {limit.name for limit in given}
+        kept = [limit for limit in limits_of(self.config.limits) if limit.name not in names]
+        measured = {} if self.bounds is None else self.bounds.measured
+        bounds = make_bounds(
+            [*kept, *given],
+            self.space,
+            self.config.shape(),
+            table or self.config.table,
+            device=str(self.device),
+            measured=measured,
+        )
+        assert bounds is not None
+        bounds.anything()
+        return bounds
 
     @cached_property
     def evidence(self) -> Evidence | None:

@@ -35,8 +35,9 @@ from polyarch.runs.config import CONFIG, Config
 from polyarch.runs.divergence import advice, used_rates
 from polyarch.runs.examples import EXAMPLES, keep_examples
 from polyarch.runs.finishing import finish
+from polyarch.runs.limits import check_cost
 from polyarch.runs.names import Data, as_task, resolve
-from polyarch.runs.options import Compute, Start, computing_on, is_here, seconds_of
+from polyarch.runs.options import Compute, Select, Start, computing_on, is_here, seconds_of
 from polyarch.runs.own_code import own_code
 from polyarch.runs.preparing import first_stage, prepare, streams_of
 from polyarch.runs.run import METRICS, Run, check_same_data, open_repeats, searched_seconds
@@ -44,6 +45,7 @@ from polyarch.runs.saving import newest_whole, save, under
 from polyarch.runs.table_truth import open_table_truth, table_truth_of
 from polyarch.runs.timing import deadline, foretell, makes_few_steps, within_limit
 from polyarch.spaces.base import Space
+from polyarch.spaces.limits import Price
 from polyarch.spaces.sub_spaces import Listed
 from polyarch.training.lack_of_memory import saying_what_to_lower
 from polyarch.training.loop import Diverged, Loop, Progress
@@ -60,7 +62,7 @@ def search(
     out: str | Path,
     seed: int = 0,
     repeats: int = 1,
-    select: str = "auto",
+    select: str | Select = "auto",
     start: Start = Start(),
     compute: Compute = Compute(),
     callbacks: Sequence[Callback] = (),
@@ -75,8 +77,10 @@ def search(
         out: a folder for the run; it must not exist or be empty.
         seed: every random stream of the run comes from it.
         repeats: so many runs, with seeds `seed`, `seed + 1`, ..., trained as one batched computation.
-        select: how one architecture is taken from belief: `argmax`, `95%`, `expectation`, or `auto`.
-        start: what the search starts from: a prior over architectures, belief or weights of other runs.
+        select: how one architecture is taken from belief: `argmax`, `95%`, `expectation`, or `auto`; or that and what
+            it may cost: `Select(limits=["parameters=100k"])`.
+        start: what the search starts from: a prior over architectures, a price on their cost, belief or weights of
+            other runs.
         compute: where to compute, and how precisely.
         callbacks: told how the search goes; see `polyarch.callbacks`.
 
@@ -93,6 +97,8 @@ def search(
     folder = Path(out)
     if distributed.rank() == 0:
         check_free(folder)
+        last = method.stages(space)[-1].space
+        check_cost(method, config.make_bounds(last), config.make_pricing(last))
     with saying_what_to_lower(method, space, repeats), computing_on(torch.device(config.device)):
         hearing, known = [callback for callback in callbacks if hears_forecasts(callback)], None
         if config.time_limit:
@@ -119,7 +125,7 @@ def configured(
     method: Method,
     seed: int = 0,
     repeats: int = 1,
-    select: str = "auto",
+    select: str | Select = "auto",
     start: Start = Start(),
     compute: Compute = Compute(),
     truth: tuple[str, str] = ("", ""),
@@ -137,14 +143,14 @@ def configured(
         raise PolyarchError(
             "noise that is learnt needs validation data, and there is none: set select=0.15, or noise=fixed"
         )
-    usual = method.prior(space)
+    usual, chosen = method.prior(space), select if isinstance(select, Select) else Select(select)
     space_told, method_told = configs.describe_space(space), configs.describe_method(method)
     config = Config(
         space=space_told,
         method=method_told,
         data=configs.describe_task(task),
         prior=configs.describe_prior(start.prior if start.prior is not None else usual or "uniform", space),
-        select=selection.rule_for(select, space.nested, {name: len(split) for name, split in task.splits.items()}),
+        select=selection.rule_for(chosen.rule, space.nested, {name: len(split) for name, split in task.splits.items()}),
         seed=seed,
         repeats=repeats,
         device=str(compute.find_device()),
@@ -156,6 +162,8 @@ def configured(
         weights_from=str(Path(start.weights_from).resolve()) if start.weights_from else "",
         table=truth[0],
         column=truth[1],
+        limits=[str(limit) for limit in chosen.limits],
+        price=str(Price.of(start.price)) if start.price else "",
         time_limit=seconds_of(compute.time_limit) if compute.time_limit is not None else 0.0,
     )
     config.make_prior(space)

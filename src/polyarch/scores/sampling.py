@@ -19,6 +19,8 @@ from polyarch.errors import PolyarchError
 from polyarch.scores.base import Candidate, Need, Score
 from polyarch.settings import at_least
 from polyarch.spaces.base import Space, Supernet
+from polyarch.spaces.bounds import SpaceBounds
+from polyarch.spaces.limits import Limit
 from polyarch.streams import Streams
 from polyarch.tables import Table, open_table
 
@@ -57,20 +59,25 @@ class Sample:
         return self.candidates[0]
 
 
-def sample_and_score(run: Run, score: Score, n: int = 100, seed: int = 0) -> Sample:
+def sample_and_score(
+    run: Run, score: Score, n: int = 100, seed: int = 0, limits: Sequence[str | Limit] = (), *, table: str = ""
+) -> Sample:
     """Draws architectures from a run's belief and scores each network among them once.
 
     Args:
         run: finished; its data is loaded if the score needs data.
         score: sees untrained networks, unless it asks for the run's weights.
         n: how many to draw; of several that are the same network (`space.canonical`) the argmax or else the first drawn
-            stands for all.
+            stands for all. Where costs are limited, so many that are within, or fewer if ten times as many have no
+            more; the argmax is the most probable one that is.
         seed: of the draw, the batch of examples and the first weights.
+        limits: what networks may cost, as `Run.within` takes them.
+        table: the same.
     """
     at_least("n", n, 1)
-    streams, belief, space = Streams(seed), run.distribution, run.space
-    argmax = run.selected("argmax")
-    drawn = space.decode(belief.sample(n, streams["architecture"]))
+    streams, space, bounds = Streams(seed), run.space, run.within(limits, table)
+    argmax = run.selected("argmax", bounds)
+    drawn = _drawn(run, n, streams["architecture"], bounds) or [argmax]
     networks: dict[str, Architecture] = {}
     for architecture in (argmax, *drawn):
         networks.setdefault(space.canonical(architecture), architecture)
@@ -83,7 +90,21 @@ def sample_and_score(run: Run, score: Score, n: int = 100, seed: int = 0) -> Sam
             raise PolyarchError(f"{score.name} of {each.architecture} is {each.score}; use another score")
     candidates = [evaluated[name] for name in dict.fromkeys(map(space.canonical, drawn))]
     candidates.sort(key=lambda each: each.score, reverse=score.larger_is_better)
-    return Sample(n, tuple(candidates), evaluated[space.canonical(argmax)])
+    return Sample(len(drawn), tuple(candidates), evaluated[space.canonical(argmax)])
+
+
+def _drawn(run: Run, n: int, generator: torch.Generator, bounds: SpaceBounds | None) -> list[Architecture]:
+    """So many architectures that belief draws, within bounds; fewer where ten times as many have no more.
+
+    Where each has to be measured, only so many are drawn.
+    """
+    found: list[Architecture] = []
+    for _ in range(1 if bounds is not None and bounds.looks else 10):
+        drawn = run.space.decode(run.distribution.sample(n, generator))
+        found += [one for one in drawn if bounds is None or bounds.allow(one.choices)]
+        if len(found) >= n:
+            break
+    return found[:n]
 
 
 def candidates_of(

@@ -20,6 +20,7 @@ from polyarch.spaces.relaxation import Relaxation, SimplexPerDecision
 from polyarch.trees import called
 
 if TYPE_CHECKING:
+    from polyarch.architecture import Architecture
     from polyarch.data.task import TaskShape
     from polyarch.distributions.base import Distribution
     from polyarch.spaces.base import Space
@@ -223,3 +224,12 @@ def forward_seconds(models: Mapping[str, Callable[[Tensor], Tensor]], x: Tensor,
             if k >= 2:
                 taken[name].append(time.perf_counter() - start)
     return {name: statistics.median(seconds) for name, seconds in taken.items()}
+
+
+def network_seconds(
+    space: Space, architecture: Architecture, shape: TaskShape, batch: int, device: torch.device
+) -> float:
+    """Median seconds of a forward pass of the network to train and use, on this machine, with fresh weights."""
+    with torch.random.fork_rng(devices=[]):  # weights that are thrown away must not move the user's chance
+        network = space.evaluated().build(architecture, shape).eval().to(device)
+    return forward_seconds({"network": network}, shape.trial(batch, device))["network"]

@@ -11,6 +11,9 @@ import torch
 from torch import Tensor
 
 from polyarch.core import Problem
+from polyarch.distributions.base import Distribution
+from polyarch.distributions.listed import Listed
+from polyarch.distributions.selection import select
 from polyarch.spaces.base import Space
 from polyarch.spaces.cells import cells_of, collapse
 from polyarch.spaces.views import Dense, Soft, Sparse, SparsePerRepeat, View
@@ -74,13 +77,36 @@ def evaluate_mean(problem: Problem, architectures: Tensor, split: str) -> dict[s
 
 
 def best_architecture(problem: Problem, architectures: Tensor) -> Tensor:
-    """Each repeat's best of architectures [n, decisions], by validation data, else by training data: [repeats, ...]."""
+    """Each repeat's best of architectures [n, decisions], by validation data, else by training data: [repeats, ...].
+
+    Where cost has a price, by what is left of the objective.
+    """
     split = "select" if "select" in problem.data else "train"
     problem = replace(problem, data={split: problem.data[split].some(MOST)})
     found = [
         evaluate_view(problem, Dense(row.expand(problem.repeats, -1)), split)["objective"] for row in architectures
     ]
-    return architectures[torch.stack(found).argmax(0)]
+    worth = torch.stack(found)
+    if problem.price is not None:
+        worth = worth - problem.price.of(architectures).to(worth).unsqueeze(-1)
+    return architectures[worth.argmax(0)]
+
+
+def drawn_within(problem: Problem, belief: Distribution, count: int, seed: int) -> Tensor:
+    """So many architectures of a belief, or those of its list: choices [count or fewer, decisions].
+
+    Where costs are limited, the first that are within of ten times as many, and one at least; of no more than so many
+    where each has to be measured.
+    """
+    tries = count if problem.bounds is None or problem.bounds.looks else 10 * count
+    if isinstance(belief, Listed):
+        found = belief.choices if problem.bounds else belief.choices[:count]
+    else:
+        found = belief.sample(tries, torch.Generator().manual_seed(seed))
+    if problem.bounds is None:
+        return found
+    kept = [row for row in found if problem.bounds.first(row.unsqueeze(0).cpu()) is not None][:count]
+    return torch.stack(kept) if kept else torch.tensor([select(belief, "argmax", bounds=problem.bounds)]).to(found)
 
 
 def collapse_of(space: Space, choices: Tensor) -> dict[str, Tensor]:
