@@ -30,8 +30,9 @@ from polyarch.runs.run import Run
 from polyarch.runs.search import resume, search
 from polyarch.runs.trained import train_selected
 
-LOOKS = 0.2
-"""Seconds from one look at runs that others make to the next."""
+LOOKS, REST = 0.2, 10
+"""Seconds from one look at runs that others make to the next; and at least so many times what a look took, so that many
+who wait for many runs leave a file server to those who work."""
 UNABLE, LOST = 2, 3
 """Exit statuses: of a worker that cannot go on, such as on a full disk, and says why; and of one whose run somebody
 else took over, since it did not seem to live."""
@@ -49,6 +50,7 @@ def work(folder: Path, callbacks: Sequence[Callback] = ()) -> int:
     grid.check_code()
     claims, made = Claims(folder / CLAIMS), 0
     task: Task | None = None
+    begun = time.monotonic()
     while open_runs := [run for run in grid.runs if not _over(grid, folder, run)]:
         for run in open_runs:
             claim = None if _over(grid, folder, run) else claims.take(run.name)
@@ -62,7 +64,9 @@ def work(folder: Path, callbacks: Sequence[Callback] = ()) -> int:
                     made += 1
             break
         else:
-            time.sleep(LOOKS)  # others are at work on all that is left; should they die, it is taken over
+            # Others are at work on all that is left; should they die, it is taken over.
+            time.sleep(max(LOOKS, REST * (time.monotonic() - begun)))
+        begun = time.monotonic()
     return made
 
 
