@@ -1,0 +1,53 @@
+"""Docstrings are written to be read in code; here they become what Sphinx reads: sections and reStructuredText."""
+
+import re
+
+from sphinx.application import Sphinx
+from sphinx.ext.napoleon import GoogleDocstring
+
+ENTRY = re.compile(r"    (\w+) {2,}(\S.*)")
+"""Of the listing in the docstring of `polyarch`: a name, and what it is."""
+REFERENCE = re.compile(r":ref:`([^<`]+?) *<[^>]*>`")
+"""To a page of scikit-learn, in what its classes hand down."""
+CODE = re.compile(r"(`[^`]*`)")
+SECTIONED = ("module", "class", "exception", "function", "method")
+"""What may have sections. Of attributes, napoleon would take what stands before a colon for their type."""
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Is called by Sphinx."""
+    app.connect("autodoc-process-docstring", _in_restructured_text)
+    return {"parallel_read_safe": True}
+
+
+def _in_restructured_text(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    lines[:] = _listing(lines) if name == "polyarch" else [_plain(line) for line in lines]
+    if what in SECTIONED:
+        lines[:] = GoogleDocstring(lines, what=what, name=name, obj=obj).lines()
+
+
+def _plain(line: str) -> str:
+    """Bars and single stars stand for themselves outside of code, as in |a - b| and [n, *shape]."""
+    parts = CODE.split(REFERENCE.sub(r"\1", line))
+    for k in range(0, len(parts), 2):
+        parts[k] = parts[k].replace("|", r"\|")
+        if parts[k].count("*") == 1:
+            parts[k] = parts[k].replace("*", r"\*")
+    return "".join(parts)
+
+
+def _listing(lines: list[str]) -> list[str]:
+    """Names become links, what stands over them bold."""
+    told: list[str] = []
+    code = False
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        if entry := ENTRY.fullmatch(line):
+            told.append(f"- :py:obj:`~polyarch.{entry[1]}`: {entry[2]}")
+        elif ENTRY.fullmatch(following) and line:
+            told += [f"**{line}**", ""]
+        elif not line and following.startswith("    ") and not code:
+            told += ["", "::", ""]
+            code = True
+        else:
+            told.append(line)
+    return told
