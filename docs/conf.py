@@ -22,7 +22,6 @@ extensions = [
 exclude_patterns = ["_site", "skeletons"]
 
 myst_heading_anchors = 4  # those that a code host gives to headings
-myst_links_external_new_tab = False
 suppress_warnings = ["myst.header"]  # pages of results go from their title to tables of the third level
 
 default_role = "py:obj"  # `name` in a docstring: a link where there is something of that name, else code
@@ -35,5 +34,7 @@ python_maximum_signature_line_length = 88
 
 html_theme = "furo"  # readable on telephones and in the dark, with few dependencies, and no file from elsewhere
 html_title = "polyarch"
+html_static_path = ["_site/static"]
+html_css_files = ["figures.css"]
 html_show_sphinx = False
 html_copy_source = False

@@ -55,3 +55,7 @@ def test_the_site_is_built(tmp_path):
     told = set(re.findall(r'<dt class="sig sig-object py" id="(polyarch\.[\w.]+)"', reference))
     assert {"polyarch.search", "polyarch.Run.distribution", "polyarch.methods.Parsec", "polyarch.data.load"} <= told
     assert {name for name in told if "._" in name} == set()
+
+
+def test_the_citation_is_of_this_version():
+    assert f"\nversion: {pa.__version__}\n" in (ROOT / "CITATION.cff").read_text()
