@@ -7,8 +7,6 @@ from sphinx.ext.napoleon import GoogleDocstring
 
 ENTRY = re.compile(r"    (\w+) {2,}(\S.*)")
 """Of the listing in the docstring of `polyarch`: a name, and what it is."""
-REFERENCE = re.compile(r":ref:`([^<`]+?) *<[^>]*>`")
-"""To a page of scikit-learn, in what its classes hand down."""
 CODE = re.compile(r"(`[^`]*`)")
 SECTIONED = ("module", "class", "exception", "function", "method")
 """What may have sections. Of attributes, napoleon would take what stands before a colon for their type."""
@@ -28,7 +26,7 @@ def _in_restructured_text(app: Sphinx, what: str, name: str, obj: object, option
 
 def _plain(line: str) -> str:
     """Bars and single stars stand for themselves outside of code, as in |a - b| and [n, *shape]."""
-    parts = CODE.split(REFERENCE.sub(r"\1", line))
+    parts = CODE.split(line)
     for k in range(0, len(parts), 2):
         parts[k] = parts[k].replace("|", r"\|")
         if parts[k].count("*") == 1:
