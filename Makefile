@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup demo test check bench gpu clean
+.PHONY: setup demo test check docs bench gpu clean
 
 setup: $(STAMP)
 
@@ -30,6 +30,10 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
+# The pages as a site, in site/index.html; nothing is fetched.
+docs: setup
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --fresh-env --write-all --quiet docs site
+
 bench: setup
 	$(BIN)/python -m bench.depth
 	$(BIN)/python -m bench.startup
@@ -42,4 +46,4 @@ gpu:
 	PYTHONPATH=src $(PYTHON) -m bench.gpu
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) runs site

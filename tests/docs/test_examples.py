@@ -18,7 +18,7 @@ from polyarch.spaces import ResidualDepth
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted(DOCS.glob("*.md"))
+PAGES = sorted([*DOCS.glob("*.md"), *DOCS.glob("tutorials/*.md")])
 MARK = "<!-- run -->"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -39,6 +39,10 @@ def blocks_of(text):
     ]
 
 
+def name_of(page):
+    return page.relative_to(DOCS).as_posix()
+
+
 def marked_blocks(page):
     return [block for block in blocks_of(page.read_text()) if block.marked]
 
@@ -50,6 +54,7 @@ SLOW = {
     "diagnostics.md",
     "export.md",
     "semi-supervised.md",
+    "tutorials/own-data.md",
     "uncertainty.md",
 }
 """Their searches are those of a first look at the library, not of a test; or they start many processes."""
@@ -59,8 +64,8 @@ NEEDS = {"export.md": ("onnxscript", "onnxruntime")}
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(p, marks=[pytest.mark.slow] if p.name in SLOW else []) for p in PAGES if marked_blocks(p)],
-    ids=lambda p: p.name,
+    [pytest.param(p, marks=[pytest.mark.slow] if name_of(p) in SLOW else []) for p in PAGES if marked_blocks(p)],
+    ids=name_of,
 )
 def test_marked_blocks_run(page, tmp_path, monkeypatch, skeletons):
     """In order, in an empty folder with the skeletons under the names that the docs copy them to."""
@@ -87,11 +92,12 @@ def test_marked_blocks_run(page, tmp_path, monkeypatch, skeletons):
 
 
 def test_every_page_with_code_is_run():
-    run = {page.name for page in PAGES if marked_blocks(page)}
+    run = {name_of(page) for page in PAGES if marked_blocks(page)}
     assert {"add-a-method.md", "add-a-score.md", "add-a-space.md", "depth.md"} <= run
+    assert {f"tutorials/{page.name}" for page in DOCS.glob("tutorials/*.md")} <= run
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda p: p.name)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda p: p.name)
 def test_links_lead_somewhere(page):
     text = FENCE.sub("", page.read_text())
     for link in LINK.findall(text):
