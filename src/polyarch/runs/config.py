@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
 from polyarch import catalogue
 from polyarch.core import Method, judged_by
+from polyarch.data.checks import reason
 from polyarch.data.kinds import Inputs, inputs_from
 from polyarch.data.likelihood import Likelihood, likelihood_from
 from polyarch.data.preprocess import Units
@@ -31,6 +33,24 @@ from polyarch.version import __version__
 
 FORMAT = 5
 CONFIG = "config.json"
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def saying_damaged(read: Callable[P, T]) -> Callable[P, T]:
+    """A function that reads what a run keeps: where values are not what they must be, it says so in one line."""
+
+    @wraps(read)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return read(*args, **kwargs)
+        except (TypeError, KeyError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+            raise PolyarchError(
+                f"a file of the run is damaged: {read.__name__} cannot be made of it ({type(error).__name__}: "
+                f"{reason(error)}); restore it or start a new run"
+            ) from error
+
+    return called
 
 
 @dataclass(frozen=True)
@@ -114,11 +134,13 @@ class Config:
             )
 
     @property
+    @saying_damaged
     def space_name(self) -> str:
         """What `--space` takes for it: of a module of one's own, what makes that."""
         name: str = self.space["name"]
         return name_of(self.space["settings"]["factory"]) if name == catalogue.OWN_MODULE else name
 
+    @saying_damaged
     def make_space(self) -> Space:
         """The space, checked against the decisions it had when the run began."""
         space: Space = _made("space", self.space)
@@ -137,11 +159,13 @@ class Config:
                 "with, or leave it out"
             )
 
+    @saying_damaged
     def make_method(self) -> Method:
         """The method with its settings."""
         method: Method = _made("method", self.method)
         return method
 
+    @saying_damaged
     def make_prior(self, space: Space) -> Categorical:
         """The prior over a space of this run, which goes by cost where that has a price and data moves belief."""
         if isinstance(self.prior, str):
@@ -172,18 +196,22 @@ class Config:
         limits = limits_of(self.limits)
         return make_bounds(limits, space, self.shape(), self.table, device=self.device, measured=measured)
 
+    @saying_damaged
     def units(self) -> Units:
         """In which numbers to predict are learnt."""
         return Units(**self.data["units"])
 
+    @saying_damaged
     def likelihood(self) -> Likelihood:
         """The task's likelihood, of numbers to predict in the units in which they are learnt."""
         return likelihood_from(self.data["likelihood"])
 
+    @saying_damaged
     def inputs(self) -> Inputs:
         """What the run's inputs are, to which all others are held."""
         return inputs_from(self.data["inputs"])
 
+    @saying_damaged
     def shape(self) -> TaskShape:
         """The sizes that networks of this run are built for."""
         inputs = self.inputs()

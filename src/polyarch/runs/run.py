@@ -34,7 +34,7 @@ from polyarch.distributions.priors import uniform
 from polyarch.errors import PolyarchError
 from polyarch.files import read_json
 from polyarch.runs import guarantees
-from polyarch.runs.config import Config
+from polyarch.runs.config import Config, saying_damaged
 from polyarch.runs.examples import kept_task
 from polyarch.runs.in_words import run_in_words
 from polyarch.runs.limits import make_bounds
@@ -92,6 +92,7 @@ class Run:
         """What was said of splits, by their names, while the run is open (`results.answers_of`)."""
 
     @property
+    @saying_damaged
     def seed(self) -> int:
         """The seed of every random stream."""
         return self.config.seed
@@ -102,6 +103,7 @@ class Run:
         return (self.folder / RESULT).exists()
 
     @cached_property
+    @saying_damaged
     def shares_weights(self) -> bool:
         """Whether the selected network had to share its weights with others that use them otherwise.
 
@@ -117,37 +119,44 @@ class Run:
         return Run(home, self._task, self.allow_changed) if (home / RESULT).exists() else None
 
     @property
+    @saying_damaged
     def device(self) -> torch.device:
         """Where the search ran, if that is here too, else the CPU; what the run hands out is always on the CPU."""
         return torch.device(self.config.device if is_here(self.config.device) else "cpu")
 
     @cached_property
+    @saying_damaged
     def space(self) -> Space:
         """The space of the stage that the search ended in: the last one, unless a callback stopped it before."""
         stage = read_json(self.folder / ARCHITECTURE)["stage"]
         return self.config.make_method().stages(self.config.make_space())[stage].space
 
     @cached_property
+    @saying_damaged
     def distribution(self) -> Distribution:
         """What the search believes."""
         return self.config.make_method().distribution(self.space, self.belief).repeat(0)
 
     @cached_property
+    @saying_damaged
     def prior(self) -> Categorical:
         """What was believed before the data was seen, of whatever `distribution` tells probabilities of."""
         return self.config.make_prior(self.space) if self.distribution.exact else uniform(self.distribution.factors)
 
     @cached_property
+    @saying_damaged
     def meaning(self) -> Meaning:
         """What its belief means."""
         return self.config.make_method().meaning
 
     @property
+    @saying_damaged
     def belief(self) -> dict[str, Tensor]:
         """The tensors that belief is made of, as `State.belief` has them."""
         return {n.partition("/")[2]: value for n, value in self._tensors.items() if n.startswith("belief/")}
 
     @cached_property
+    @saying_damaged
     def architecture(self) -> Architecture:
         """The selected architecture."""
         return self.space.parse(read_json(self.folder / ARCHITECTURE)["architecture"])
@@ -159,6 +168,7 @@ class Run:
         return self.space.architecture(selection.select(self.distribution, rule, self.evidence, bounds))
 
     @cached_property
+    @saying_damaged
     def bounds(self) -> SpaceBounds | None:
         """What a selected network may cost, with the latencies that were measured for it; None without limits."""
         return self.config.make_bounds(self.space, read_json(self.folder / ARCHITECTURE).get("measured"))
@@ -189,6 +199,7 @@ class Run:
         return bounds
 
     @cached_property
+    @saying_damaged
     def evidence(self) -> Evidence | None:
         """Of a nested decision, what training and validation data say of every option; None where nothing was left."""
         return Evidence(**self._load(EVIDENCE)[0]) if (self.folder / EVIDENCE).exists() else None
@@ -209,10 +220,12 @@ class Run:
                 found[kind] = found.get(kind, {}) | {f"{split}_trained": own for split, own in measured.items()}
         return found
 
+    @saying_damaged
     def history(self) -> list[dict[str, Any]]:
         """What was measured during the search, evaluation by evaluation."""
         return read_history(self.folder)
 
+    @saying_damaged
     def supernet(self) -> Supernet:
         """The shared weights of all architectures."""
         with torch.device("meta"):
@@ -231,11 +244,13 @@ class Run:
             ) from None
         return supernet.eval().requires_grad_(False)
 
+    @saying_damaged
     def preprocess(self) -> Preprocess:
         """Raw inputs to what networks of this run take."""
         state = {n.partition("/")[2]: value for n, value in self._tensors.items() if n.startswith("preprocess/")}
         return preprocess_from(self.inputs.columns, state, self.inputs.parts)
 
+    @saying_damaged
     def units(self) -> InUnits | None:
         """From what networks say of numbers to the units that these were read in; None where both are the same."""
         units = self.config.units()
@@ -281,6 +296,7 @@ class Run:
 
         return save(self, Path(path), model, temperature, format)
 
+    @saying_damaged
     def likelihood(self, of: Literal["network", "shared", "mixture", "before"] = "network") -> Likelihood:
         """What outputs say of targets as they were read; where noise is learnt, as validation data had it at the end.
 
@@ -322,6 +338,7 @@ class Run:
             self._statistics[architecture] = statistics_of(network.cpu())
 
     @cached_property
+    @saying_damaged
     def _statistics(self) -> dict[str, dict[str, Tensor]]:
         """Batch-norm statistics of networks that share weights with others, by architecture."""
         if not (self.folder / STATISTICS).exists():
@@ -497,11 +514,13 @@ class Run:
         return split
 
     @property
+    @saying_damaged
     def classifies(self) -> bool:
         """Whether it predicts classes."""
         return isinstance(self.config.likelihood(), data.Classification)
 
     @property
+    @saying_damaged
     def predicts(self) -> str:
         """What it predicts, in a word."""
         return self.config.likelihood().predicts
@@ -547,6 +566,7 @@ class Run:
         return x
 
     @cached_property
+    @saying_damaged
     def inputs(self) -> Inputs:
         """What the run's inputs are, to which all others are held."""
         return self.config.inputs()
@@ -594,6 +614,7 @@ class Run:
                 "which writes it again from the last checkpoint"
             ) from None
 
+    @saying_damaged
     def __repr__(self) -> str:
         return run_in_words(self)
 
