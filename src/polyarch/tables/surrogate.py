@@ -213,7 +213,7 @@ def _read_encoding(path: Path) -> tuple[Codes, Codes]:
         raise PolyarchError(f"{path}: there is none, and the model beside it needs it; put it there") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PolyarchError(
-            f"{path}: it is no encoding of NAS-Bench-301: {error!r}; take the one of the model"
+            f"{path}: it is no encoding of NAS-Bench-301 ({error!r}); take the one of the model"
         ) from None
     return np.array(edges, np.int32), pairs
 
