@@ -45,6 +45,8 @@ def test_ranking_by_it_calls_it_a_prediction():
     said = cli("rank", *small, "--by", "parameters", "--table", "nasbench301", "--sample", "8", "--resamples", "20")
     assert "truth: predicted val_accuracy of " in said.out
     assert "8 architectures of darts, of table" in said.out
+    limited = ("--by", "parameters", "--table", "nasbench301", "--limit", "runtime=5500")
+    refused("rank", *small, *limited, says=("runtime is a prediction", "take parameters, macs or latency"))
 
 
 @pytest.mark.slow

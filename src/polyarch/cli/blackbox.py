@@ -118,7 +118,8 @@ def _told(history: History, space: Space, asked: Request, table: Benchmark | Non
         "backward": history.spent.backward,
     }
     if table and asked.truth:
-        told["truth"] = table.value(asked.truth, space, space.architecture(best.choices))
+        name = "predicted" if table.column(asked.truth).predicted else "truth"
+        told[name] = table.value(asked.truth, space, space.architecture(best.choices))
     return told
 
 
@@ -126,7 +127,7 @@ def _show(method: str, goal: str, found: list[dict[str, Any]]) -> None:
     best = max(found, key=lambda one: one["reward"])
     print(best["architecture"])
     print(f"  the best by {goal} of {len(found)} searches by {method}; of each:")
-    for name in ("reward", "truth", "evaluations"):
+    for name in ("reward", "truth", "predicted", "evaluations"):
         values = [float(one[name]) for one in found if name in one]
         if values:
             spread = f" ± {statistics.stdev(values):.4g}" if len(values) > 1 else ""

@@ -14,8 +14,10 @@ import typer
 from polyarch.cli.options import Json, Set
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from polyarch.spaces.base import Space
-    from polyarch.tables import Benchmark, Column
+    from polyarch.tables import Benchmark, Column, Surrogate, Table
     from polyarch.tables.columns import Better
 
 app = typer.Typer(name="table", help="Ground truth of a benchmark, or predictions: look it up, or make it from a CSV.")
@@ -58,18 +60,17 @@ def info(
     if as_json:
         print(json.dumps(_facts(opened) | ({"space": space, "coverage": covered} if space else {})))
         return
-    if isinstance(opened, Table):
-        _print_wrapped(f"{opened.where}: {len(opened):,} architectures, such as {opened.architectures[0]}")
     if isinstance(opened, Surrogate):
         _print_wrapped(f"{opened.where}: no rows, but a model that predicts for the space {opened.space.name}")
+    else:
+        _print_wrapped(f"{opened.where}: {len(opened):,} architectures, such as {opened.architectures[0]}")
     _print_columns(opened)
     if isinstance(opened, Table) and opened.others:
         shapes = (f"{name} {list(array.shape)}" for name, array in opened.others.items())
         _print_wrapped(f"other arrays: {', '.join(shapes)}")
     if covered:
-        _print_wrapped(
-            _coverage_in_words(str(space), covered, "have a row" if isinstance(opened, Table) else "are known")
-        )
+        known = "have a row" if isinstance(opened, Table) else "are known"
+        _print_wrapped(_coverage_in_words(str(space), covered, known))
 
 
 @app.command()
@@ -88,11 +89,10 @@ def query(
     With --space, a text may be written in any way the space reads; without, exactly as in the table, or as the space
     of what predicts reads it.
     """
-    from polyarch.tables import Surrogate, open_table
+    from polyarch.tables import open_table
 
     opened = open_table(table)
-    made = _space(space, settings) if space else opened.space if isinstance(opened, Surrogate) else None
-    found = _looked_up(opened, made, arch, column)
+    found = _looked_up(opened, _space(space, settings) if space else None, arch, column)
     if column is None:
         _print_all(opened, arch, found, as_json)
     else:
@@ -152,22 +152,22 @@ def _space(name: str, settings: Sequence[str]) -> Space:
 
 
 def _looked_up(
-    table: Benchmark, space: Space | None, texts: Sequence[str], column: str | None
+    table: Table | Surrogate, space: Space | None, texts: Sequence[str], column: str | None
 ) -> dict[str, list[float]]:
     """Numbers by column, of all columns also where some are not finite; raises where an architecture is not known."""
     import torch
 
-    from polyarch.tables import Table
+    from polyarch.tables import Surrogate
+
+    def choices_in(space: Space) -> Tensor:
+        return torch.tensor([space.parse(text).choices for text in texts])
 
     names = list(table.columns) if column is None else [column]
-    choices = torch.tensor([space.parse(text).choices for text in texts]) if space else None
-    if isinstance(table, Table):
-        rows = table.rows(texts) if space is None or choices is None else table.rows_of(space, choices)
-        numbers = {name: table.whole(name) if column else table.with_gaps(name) for name in names}
-        return {name: every[rows].tolist() for name, every in numbers.items()}
-    assert space is not None
-    assert choices is not None
-    return {name: table.values(name, space, choices).tolist() for name in names}
+    if isinstance(table, Surrogate):
+        made = space or table.space
+        return {name: table.values(name, made, choices_in(made)).tolist() for name in names}
+    rows = table.rows_of(space, choices_in(space)) if space else table.rows(texts)
+    return {name: (table.whole(name) if column else table.with_gaps(name))[rows].tolist() for name in names}
 
 
 def _list(as_json: bool) -> None:
@@ -181,7 +181,7 @@ def _list(as_json: bool) -> None:
         print(f"{name:<24} {path}")
 
 
-def _facts(table: Benchmark) -> dict[str, Any]:
+def _facts(table: Table | Surrogate) -> dict[str, Any]:
     from polyarch.tables import Table
 
     others = table.others if isinstance(table, Table) else {}

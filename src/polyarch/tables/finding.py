@@ -10,7 +10,6 @@ from pathlib import Path
 
 from polyarch.data.files import read_npz
 from polyarch.errors import PolyarchError, unknown
-from polyarch.tables.benchmark import Benchmark
 from polyarch.tables.surrogate import ENCODING, Surrogate
 from polyarch.tables.table import NAMES, Table
 
@@ -21,7 +20,7 @@ OWN = Path(__file__).parent
 """The folder of the tables that come with the library."""
 
 
-def open_table(name: str | os.PathLike[str]) -> Benchmark:
+def open_table(name: str | os.PathLike[str]) -> Table | Surrogate:
     """Opens a table, given by name or path: a `Table`, or of a model a `Surrogate`; nothing pickled is ever loaded."""
     path = find_table(name)
     return Surrogate(path) if path.suffix == MODEL_ENDING else read_table(path)

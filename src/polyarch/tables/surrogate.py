@@ -27,13 +27,18 @@ from polyarch.spaces.cells import cells_of
 from polyarch.spaces.darts import CELLS, EDGES, INPUTS, NODES, PARSEC_OPERATIONS, SLOTS, Darts
 from polyarch.tables.any_batch import any_batch
 from polyarch.tables.benchmark import Benchmark, Coverage
-from polyarch.tables.columns import PREDICTION, Column
+from polyarch.tables.columns import PREDICTION, Better, Column
 from polyarch.tables.index import check_choices
 
 ENCODING = "encoding.json"
 """The file beside a model that has the number of every option."""
 EPOCH = 98
 """Predictions are of the end of training; the model knows no later epoch."""
+COLUMNS: dict[str, tuple[Better, str]] = {
+    "val_accuracy": ("higher", "validation accuracy in % on CIFAR-10"),
+    "runtime": ("lower", "run time in seconds"),
+}
+"""What the model gives, in its own order."""
 ABSENT = "#na#"
 """The option of an edge that a cell does not have."""
 _PREFIX = "NetworkSelectorDatasetInfo_COLON_darts_COLON_"
@@ -41,11 +46,9 @@ EDGE_NAMES = [f"{_PREFIX}edge_{cell}_{k}" for cell in CELLS for k in range(len(E
 PAIR_NAMES = [f"{_PREFIX}inputs_node_{cell}_{node + INPUTS}" for cell in CELLS for node in range(1, NODES)]
 """What the model is given, in its own order: operations of edges, then which two inputs a node takes. The first node
 has no choice. Edges are counted to ten and beyond, where the file of numbers sorts them as texts."""
-COLUMNS = ("val_accuracy", "runtime")
 _AT_ONCE = 8192
 """Architectures in one pass of the model, and draws in one go."""
 _PATIENCE = 50
-_ENUMERATED = 20_000
 Codes = NDArray[np.int32]
 
 
@@ -59,12 +62,10 @@ class Surrogate(Benchmark):
     def __init__(self, path: Path) -> None:
         """Reads the model and the encoding that lies beside it."""
         self.where = str(path)
-        about = f"in NAS-Bench-301's training, after {EPOCH} epochs; a prediction by a model, not a measurement"
+        when = f"in NAS-Bench-301's training, after {EPOCH} epochs; a prediction by a model, not a measurement"
         self.columns = {
-            "val_accuracy": Column(
-                "val_accuracy", None, None, PREDICTION, "higher", f"validation accuracy on CIFAR-10 in %, {about}"
-            ),
-            "runtime": Column("runtime", None, None, PREDICTION, "lower", f"run time in seconds, {about}"),
+            name: Column(name, None, None, PREDICTION, better, f"{about} {when}")
+            for name, (better, about) in COLUMNS.items()
         }
         self.space = Darts()
         """Reads the texts of architectures."""
@@ -78,15 +79,15 @@ class Surrogate(Benchmark):
         if len(lacking):
             first = space.architecture(choices[int(lacking[0])].tolist())
             raise PolyarchError(
-                f"{self.where}: no prediction for {len(lacking)} of the {len(numbers)} architectures asked for, first "
-                f"{first}: a node takes the same input twice, as no cell of NAS-Bench-301 does; draw cells "
-                "that it knows (`polyarch rank --from table`)"
+                f"{self.where}: no prediction for {len(lacking)} of the {len(numbers)} architectures asked for, where "
+                "a node takes the same input twice, as in no cell of NAS-Bench-301; draw cells that it knows, as "
+                f"`polyarch rank --from table` does; the first is {first}"
             )
         return torch.from_numpy(numbers).to(choices.device)
 
     @override
     def known(self, column: str, space: Space, choices: Tensor) -> NDArray[np.float64]:
-        place = list(self.columns).index(self.column(column).array)
+        place = list(self.columns).index(self.column(column).name)
         asked = choices.cpu().numpy()
         check_choices(space, asked)
         operations, inputs = _read(space, asked, self.where)
@@ -108,9 +109,8 @@ class Surrogate(Benchmark):
     def coverage(self, space: Space) -> Coverage:
         """Exact: nodes are independent unless architectures are listed."""
         options = _options(space, self.where)[1]
-        drawn = space.random()
-        if drawn.architectures <= _ENUMERATED:
-            covered = int(_fits(_read(space, drawn.support().numpy(), self.where)[1]).sum())
+        if space.listed_only:
+            covered = int(_fits(_read(space, space.random().support().numpy(), self.where)[1]).sum())
         else:
             pairs = zip(options[::SLOTS], options[1::SLOTS], strict=True)
             covered = math.prod(int((one[:, None] != other).sum()) for one, other in pairs)
@@ -156,7 +156,7 @@ class Surrogate(Benchmark):
             self._session.run(None, {"x_cat": part, "x_cont": np.full((len(part), 1), EPOCH, np.float32)})[0]
             for part in parts
         ]
-        return np.concatenate([np.empty((0, len(COLUMNS))), *found], dtype=np.float64)
+        return np.concatenate([np.empty((0, len(self.columns))), *found], dtype=np.float64)
 
     def _encoded(self, operations: Codes, inputs: Codes) -> Codes:
         """What the model is given [n, 34]."""
@@ -230,11 +230,11 @@ def _open_model(path: Path) -> Any:
     options.intra_op_num_threads = 1
     try:
         session = onnxruntime.InferenceSession(any_batch(path.read_bytes()), options, ["CPUExecutionProvider"])
-        shapes = [(given.name, list(given.shape)) for given in session.get_inputs()]
+        inputs = [(given.name, given.shape[-1]) for given in session.get_inputs()]
     except Exception as error:  # the runtime has errors of its own for everything that a file can lack
         raise PolyarchError(f"{path}: it cannot be read as an ONNX model: {str(error).splitlines()[0]}") from None
-    if shapes != [("x_cat", [None, len(EDGE_NAMES) + len(PAIR_NAMES)]), ("x_cont", [None, 1])]:
+    if inputs != [("x_cat", len(EDGE_NAMES) + len(PAIR_NAMES)), ("x_cont", 1)]:
         raise PolyarchError(
-            f"{path}: its inputs are {shapes}, so it is not the surrogate of NAS-Bench-301; take that one"
+            f"{path}: its inputs are {inputs}, so it is not the surrogate of NAS-Bench-301; take that one"
         )
     return session
