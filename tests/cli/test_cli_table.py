@@ -102,6 +102,7 @@ def test_query_without_a_column_gives_all(folder):
     first = {"test_acc": 0.0, "zen": 0.0, "latency_ms[phone]": 0.0, "latency_ms[watch]": 0.0}
     assert cli(*ask, "--arch", TEXTS[0], "--json").json == {
         "table": str(folder / "lines.npz"),
+        "predicted": [],
         "values": [{"arch": TEXTS[3], "values": own}, {"arch": TEXTS[0], "values": first}],
     }
     other = "shift=0.5, slope=0.0"

@@ -42,6 +42,7 @@ def test_lines_progress_and_result_have_the_truth(tmp_path, tables):
     assert said.json["truth"] == {
         "table": str(tables / "depths.npz"),
         "column": "valid_acc",
+        "predicted": False,
         "selected": NUMBERS[said.json["architecture"]],
         "random": {
             "mean": pytest.approx(np.mean(list(NUMBERS.values()))),

@@ -87,6 +87,7 @@ def test_every_line_has_the_number_of_its_mode(tmp_path, task, table):
     assert run.result["truth"] == {
         "table": str(table),
         "column": "valid_acc",
+        "predicted": False,
         "selected": NUMBERS[run.architecture.text],
         "random": {
             "mean": pytest.approx(np.mean(list(NUMBERS.values()))),

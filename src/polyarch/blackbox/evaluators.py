@@ -15,7 +15,7 @@ from polyarch.errors import PolyarchError
 from polyarch.scores.base import Candidate, Score
 from polyarch.settings import at_least
 from polyarch.spaces.base import Space
-from polyarch.tables.table import Table
+from polyarch.tables.benchmark import Benchmark
 
 
 class Evaluator(ABC):
@@ -34,7 +34,9 @@ class Evaluator(ABC):
 class TableEvaluator(Evaluator):
     """A column of a table; its time, recorded too, is paid in simulated seconds."""
 
-    def __init__(self, table: Table, space: Space, reward: str, seconds: str | float = 0.0, share: float = 1.0) -> None:
+    def __init__(
+        self, table: Benchmark, space: Space, reward: str, seconds: str | float = 0.0, share: float = 1.0
+    ) -> None:
         """Checks the columns.
 
         Args:
@@ -56,9 +58,9 @@ class TableEvaluator(Evaluator):
                 "take another column, or describe it in the file"
             )
         at_least("share", share, 0)
-        table.whole(reward)
+        table.check_whole(reward)
         if isinstance(seconds, str):
-            table.whole(seconds)
+            table.check_whole(seconds)
         else:
             at_least("seconds", seconds, 0)
         self._table, self._space, self._reward = table, space, reward

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from polyarch.blackbox import Evaluator, History
     from polyarch.blackbox.history import Unit
     from polyarch.spaces.base import Space
-    from polyarch.tables.table import Table
+    from polyarch.tables.benchmark import Benchmark
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class _Prepared:
     evaluator: Evaluator
     goal: str
     """What the evaluator goes by: a score, or a column of the table."""
-    table: Table | None
+    table: Benchmark | None
     settings: dict[str, dict[str, Any]]
     """Of everything, by group."""
 
@@ -107,7 +107,7 @@ def _prepared(asked: Request, groups: dict[str, type[Any]]) -> _Prepared:
     return _Prepared(space, paid, goal.column.name, goal.table, values)
 
 
-def _told(history: History, space: Space, asked: Request, table: Table | None) -> dict[str, Any]:
+def _told(history: History, space: Space, asked: Request, table: Benchmark | None) -> dict[str, Any]:
     best = history.best
     told: dict[str, Any] = {
         "architecture": space.architecture(best.choices).text,
@@ -118,7 +118,8 @@ def _told(history: History, space: Space, asked: Request, table: Table | None) -
         "backward": history.spent.backward,
     }
     if table and asked.truth:
-        told["truth"] = table.value(asked.truth, space, space.architecture(best.choices))
+        name = "predicted" if table.column(asked.truth).predicted else "truth"
+        told[name] = table.value(asked.truth, space, space.architecture(best.choices))
     return told
 
 
@@ -126,7 +127,7 @@ def _show(method: str, goal: str, found: list[dict[str, Any]]) -> None:
     best = max(found, key=lambda one: one["reward"])
     print(best["architecture"])
     print(f"  the best by {goal} of {len(found)} searches by {method}; of each:")
-    for name in ("reward", "truth", "evaluations"):
+    for name in ("reward", "truth", "predicted", "evaluations"):
         values = [float(one[name]) for one in found if name in one]
         if values:
             spread = f" ± {statistics.stdev(values):.4g}" if len(values) > 1 else ""

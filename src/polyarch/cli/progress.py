@@ -266,10 +266,10 @@ def _said(evaluation: Evaluation) -> str:
             if f"{prefix}{name}" in line[split]
         ]
         parts.append(f"{about} {', '.join(told)}")
-    known = [value for value in line.get("truth", ()) if value is not None]
+    known = {name: [value for value in line.get(name, ()) if value is not None] for name in ("truth", "predicted")}
     if evaluation.space.count() != 1:  # else there is nothing to believe
         parts.append(f"entropy {_mean(line['entropy']):.2f}")
-    parts += [f"truth {_mean(known):.5g}"] if known else []
+    parts += [f"{name} {_mean(values):.5g}" for name, values in known.items() if values]
     return f"{split}: {' | '.join(parts)}"
 
 

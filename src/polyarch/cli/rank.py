@@ -67,7 +67,7 @@ def rank(
         typer.Option(
             "--from",
             help="uniform: evenly from the space; belief: from what RUN believes; table: those that the table has. "
-            "[default: uniform, or table where none is named]",
+            "[default: uniform, or table where none is named or it predicts]",
         ),
     ] = None,
     architectures: Annotated[
@@ -76,7 +76,9 @@ def rank(
     limit: Limits = [],  # noqa: B006
     table: Annotated[
         str | None,
-        typer.Option("--table", help="The truth: a .npz file, or the name of one in the folders of POLYARCH_TABLES."),
+        typer.Option(
+            "--table", help="The truth: a .npz file, a model that predicts it (.onnx), or a name in POLYARCH_TABLES."
+        ),
     ] = None,
     column: Annotated[
         str | None, typer.Option("--column", help="Its column. [default: the only one of test accuracy]")
@@ -106,7 +108,7 @@ def rank(
     watched = (given.run.config.table, given.run.config.column) if given.run and not table else (table, column)
     truth = find_truth(given.space, watched[0] or None, column or watched[1])
     better = truth.better
-    source = source or ("uniform" if watched[0] else "table")
+    source = source or ("uniform" if watched[0] and not truth.column.predicted else "table")
     chosen, how = _chosen(given, truth, sample, source, architectures, seed, limit)
     numbers = truth.values(chosen)
     candidates = _candidates(given, chosen, truth, seed, device)
@@ -125,7 +127,7 @@ def rank(
             about=about,
             watch=watch,
         )
-    told = {**about, "seed": seed, "by": list(given.scores), **found.summary()}
+    told = {**about, "predicted": truth.column.predicted, "seed": seed, "by": list(given.scores), **found.summary()}
     if out:
         _write(out, told, found, truth)
     _say_lost(told["scores"])
@@ -356,7 +358,7 @@ def _show(found: Ranking, given: _Given, truth: Truth, how: str) -> None:
     origin, within, limits = how.partition(", within ")
     sampled = {"uniform": "drawn evenly", "belief": "drawn from belief"}.get(origin, f"of {origin}") + within + limits
     print(f"{len(found.architectures)} architectures of {given.space.name}, {sampled}")
-    print(f"truth: {truth.column.name} of {truth.table.where}, mean {found.truth.mean():.5g}, best {best:.5g}\n")
+    print(f"truth: {truth.words} of {truth.table.where}, mean {found.truth.mean():.5g}, best {best:.5g}\n")
     wide = max(len(name) for name in ("random", *found.scores))
     print(f"{'score':<{wide}}  {_in_columns(COLUMNS)}")
     for name, scored in found.scores.items():

@@ -64,8 +64,8 @@ def search(
         typer.Option(
             "--table",
             metavar="NAME_OR_FILE",
-            help="Ground truth (.npz) to watch the search by: every evaluation also says what it has for the current "
-            "mode of belief. Nothing is ever chosen by it.",
+            help="Ground truth (.npz), or a model that predicts it (.onnx), to watch the search by: every evaluation "
+            "also says what it has for the current mode of belief. Nothing is ever chosen by it.",
         ),
     ] = None,
     column: Annotated[

@@ -178,7 +178,7 @@ def _truth(truth: dict[str, Any]) -> str:
         parts.append(f"random architectures {truth['random']['mean']:.5g} ± {truth['random']['std']:.3g}")
     if truth["best"] is not None:
         parts.append(f"the best {truth['best']:.5g}")
-    return f"true {truth['column']}: {'; '.join(parts)}"
+    return f"{'predicted' if truth.get('predicted') else 'true'} {truth['column']}: {'; '.join(parts)}"
 
 
 def _limits(result: dict[str, Any]) -> list[str]:

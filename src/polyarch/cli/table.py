@@ -14,15 +14,17 @@ import typer
 from polyarch.cli.options import Json, Set
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from polyarch.spaces.base import Space
-    from polyarch.tables import Column, Table
+    from polyarch.tables import Benchmark, Column, Surrogate, Table
     from polyarch.tables.columns import Better
 
-app = typer.Typer(name="table", help="Ground truth of a benchmark: look it up, or make it from a CSV.")
+app = typer.Typer(name="table", help="Ground truth of a benchmark, or predictions: look it up, or make it from a CSV.")
 
 TableName = Annotated[
     str,
-    typer.Option("--table", help="A .npz file, or the name of one: see `polyarch table info`."),
+    typer.Option("--table", help="A .npz file, a model (.onnx), or the name of one: see `polyarch table info`."),
 ]
 ColumnName = Annotated[str, typer.Option("--column", help="Which numbers; see `polyarch table info`.")]
 SpaceName = Annotated[
@@ -46,7 +48,7 @@ def info(
 ) -> None:
     """What a table holds, and how much of a space; or which tables there are."""
     from polyarch.errors import PolyarchError
-    from polyarch.tables import open_table
+    from polyarch.tables import Surrogate, Table, open_table
 
     if table is None:
         if space:
@@ -58,13 +60,17 @@ def info(
     if as_json:
         print(json.dumps(_facts(opened) | ({"space": space, "coverage": covered} if space else {})))
         return
-    _print_wrapped(f"{opened.where}: {len(opened):,} architectures, such as {opened.architectures[0]}")
+    if isinstance(opened, Surrogate):
+        _print_wrapped(f"{opened.where}: no rows, but a model that predicts for the space {opened.space.name}")
+    else:
+        _print_wrapped(f"{opened.where}: {len(opened):,} architectures, such as {opened.architectures[0]}")
     _print_columns(opened)
-    if opened.others:
+    if isinstance(opened, Table) and opened.others:
         shapes = (f"{name} {list(array.shape)}" for name, array in opened.others.items())
         _print_wrapped(f"other arrays: {', '.join(shapes)}")
     if covered:
-        _print_wrapped(_coverage_in_words(str(space), covered))
+        known = "have a row" if isinstance(opened, Table) else "are known"
+        _print_wrapped(_coverage_in_words(str(space), covered, known))
 
 
 @app.command()
@@ -80,23 +86,17 @@ def query(
 ) -> None:
     """The numbers of some architectures.
 
-    With --space, a text may be written in any way the space reads; without, exactly as in the table.
+    With --space, a text may be written in any way the space reads; without, exactly as in the table, or as the space
+    of what predicts reads it.
     """
     from polyarch.tables import open_table
 
     opened = open_table(table)
-    if space:
-        import torch
-
-        made = _space(space, settings)
-        rows = opened.rows_of(made, torch.tensor([made.parse(text).choices for text in arch]))
-    else:
-        rows = opened.rows(arch)
+    found = _looked_up(opened, _space(space, settings) if space else None, arch, column)
     if column is None:
-        _print_all(opened, list(zip(arch, rows.tolist(), strict=True)), as_json)
+        _print_all(opened, arch, found, as_json)
     else:
-        values = opened.whole(column)[rows].tolist()
-        _print_found(opened, opened.column(column), list(zip(arch, values, strict=True)), as_json)
+        _print_found(opened, opened.column(column), list(zip(arch, found[column], strict=True)), as_json)
 
 
 @app.command()
@@ -110,9 +110,9 @@ def best(
     as_json: Json = False,
 ) -> None:
     """The best architectures by a column."""
-    from polyarch.tables import open_table
+    from polyarch.tables import read_table
 
-    opened = open_table(table)
+    opened = read_table(table)
     better: Better | None = None if lower is None else "lower" if lower else "higher"
     _print_found(opened, opened.column(column), opened.best(column, top, better), as_json)
 
@@ -151,6 +151,25 @@ def _space(name: str, settings: Sequence[str]) -> Space:
     return make_space(name, settings)
 
 
+def _looked_up(
+    table: Table | Surrogate, space: Space | None, texts: Sequence[str], column: str | None
+) -> dict[str, list[float]]:
+    """Numbers by column, of all columns also where some are not finite; raises where an architecture is not known."""
+    import torch
+
+    from polyarch.tables import Surrogate
+
+    def choices_in(space: Space) -> Tensor:
+        return torch.tensor([space.parse(text).choices for text in texts])
+
+    names = list(table.columns) if column is None else [column]
+    if isinstance(table, Surrogate):
+        made = space or table.space
+        return {name: table.values(name, made, choices_in(made)).tolist() for name in names}
+    rows = table.rows_of(space, choices_in(space)) if space else table.rows(texts)
+    return {name: (table.whole(name) if column else table.with_gaps(name))[rows].tolist() for name in names}
+
+
 def _list(as_json: bool) -> None:
     from polyarch.tables import known_tables
 
@@ -162,12 +181,15 @@ def _list(as_json: bool) -> None:
         print(f"{name:<24} {path}")
 
 
-def _facts(table: Table) -> dict[str, Any]:
+def _facts(table: Table | Surrogate) -> dict[str, Any]:
+    from polyarch.tables import Table
+
+    others = table.others if isinstance(table, Table) else {}
     return {
         "table": table.where,
-        "rows": len(table),
+        "rows": len(table) if isinstance(table, Table) else None,
         "columns": {name: _meaning(c) | _range(table, [name]) for name, c in table.columns.items()},
-        "other_arrays": {name: list(array.shape) for name, array in table.others.items()},
+        "other_arrays": {name: list(array.shape) for name, array in others.items()},
     }
 
 
@@ -175,7 +197,7 @@ def _meaning(column: Column) -> dict[str, Any]:
     return {"split": column.split, "better": column.better, "about": column.about}
 
 
-def _range(table: Table, names: Sequence[str]) -> dict[str, Any]:
+def _range(table: Benchmark, names: Sequence[str]) -> dict[str, Any]:
     """Least and greatest finite number of some columns, and how many rows have none in one of them."""
     import numpy as np
 
@@ -185,7 +207,7 @@ def _range(table: Table, names: Sequence[str]) -> dict[str, Any]:
     return {"least": least, "greatest": greatest, "gaps": int((~finite.all(-1)).sum())}
 
 
-def _arrays(table: Table) -> dict[str, list[Column]]:
+def _arrays(table: Benchmark) -> dict[str, list[Column]]:
     """The columns of every array that has some."""
     arrays: dict[str, list[Column]] = {}
     for column in table.columns.values():
@@ -193,7 +215,7 @@ def _arrays(table: Table) -> dict[str, list[Column]]:
     return arrays
 
 
-def _print_columns(table: Table) -> None:
+def _print_columns(table: Benchmark) -> None:
     """One line an array; the columns of an array with several are listed below."""
     from rich.table import Table as Grid
 
@@ -224,13 +246,13 @@ def _print_columns(table: Table) -> None:
             _print_wrapped(f"{name}: {columns[0].about}")
 
 
-def _print_all(table: Table, asked: Sequence[tuple[str, int]], as_json: bool) -> None:
-    """Every column of the architectures and rows asked for; null, or a dash, where one has no finite number."""
-    numbers = {name: table.with_gaps(name) for name in table.columns}
-    found = [(text, {name: _finite(column[row]) for name, column in numbers.items()}) for text, row in asked]
+def _print_all(table: Benchmark, asked: Sequence[str], numbers: dict[str, list[float]], as_json: bool) -> None:
+    """Every column of the architectures asked for; null, or a dash, where one has no finite number."""
+    found = [(text, {name: _finite(own[k]) for name, own in numbers.items()}) for k, text in enumerate(asked)]
     if as_json:
         values = [{"arch": text, "values": own} for text, own in found]
-        print(json.dumps({"table": table.where, "values": values}))
+        predicted = [name for name, column in table.columns.items() if column.predicted]
+        print(json.dumps({"table": table.where, "predicted": predicted, "values": values}))
         return
     for place, (text, own) in enumerate(found):
         if place:
@@ -243,7 +265,7 @@ def _finite(number: float) -> float | None:
     return float(number) if math.isfinite(number) else None
 
 
-def _one_row(table: Table, numbers: dict[str, float | None]) -> Any:
+def _one_row(table: Benchmark, numbers: dict[str, float | None]) -> Any:
     """One line a column; the columns of an array with several share one, and the middle of many is left out."""
     from rich.table import Table as Grid
 
@@ -255,13 +277,13 @@ def _one_row(table: Table, numbers: dict[str, float | None]) -> Any:
     for array, columns in _arrays(table).items():
         shown = {c.label: "-" if numbers[c.name] is None else f"{numbers[c.name]:.8g}" for c in columns}
         if None in shown:
-            grid.add_row(array, shown[None])
+            grid.add_row(array, shown[None], *(["predicted"] if columns[0].predicted else []))
         else:
             grid.add_row(f"{array}[...]", abridged([f"{label}: {number}" for label, number in shown.items()]))
     return grid
 
 
-def _print_found(table: Table, column: Column, found: Sequence[tuple[str, float]], as_json: bool) -> None:
+def _print_found(table: Benchmark, column: Column, found: Sequence[tuple[str, float]], as_json: bool) -> None:
     if as_json:
         values = [{"arch": text, "value": value} for text, value in found]
         print(json.dumps({"table": table.where, "column": column.name, **_meaning(column), "values": values}))
@@ -269,7 +291,8 @@ def _print_found(table: Table, column: Column, found: Sequence[tuple[str, float]
     from rich.table import Table as Grid
 
     direction = f"{column.better} is better" if column.better else "direction unknown"
-    _print_wrapped(f"{column.name}: {f'{column.split} split' if column.split else 'no split'}, {direction}")
+    split = f"{column.split} split" if column.split else "no split"
+    _print_wrapped(f"{column.name}: {'a prediction' if column.predicted else split}, {direction}")
     grid = Grid(box=None, pad_edge=False, show_header=False)
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -278,8 +301,8 @@ def _print_found(table: Table, column: Column, found: Sequence[tuple[str, float]
     _console().print(grid)
 
 
-def _coverage_in_words(space: str, covered: dict[str, Any]) -> str:
-    words = f"space {space}: {covered['covered']:,} of {covered['architectures']:,} architectures have a row"
+def _coverage_in_words(space: str, covered: dict[str, Any], known: str) -> str:
+    words = f"space {space}: {covered['covered']:,} of {covered['architectures']:,} architectures {known}"
     if covered["missing"]:
         words += f"; among those without: {', '.join(covered['missing'])}"
     if covered["foreign"]:

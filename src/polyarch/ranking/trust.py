@@ -289,7 +289,7 @@ def trust_by_table(run: Run, truth: Truth, count: int = 100) -> Trust:
     _check(run, count)
     architectures = [run.architecture, *_named(run, count).values()]
     worth = truth.values(architectures).tolist()
-    words = f"{truth.column.name} of {truth.table.where}"
+    words = f"{truth.words} of {truth.table.where}"
     return _kept(run, architectures, worth, worth_is=words, by="table", better=truth.better)
 
 

@@ -91,7 +91,8 @@ def _truth_panel(report: ReportData) -> Panel | None:
     random, best = (known.get("random") or {}).get("mean"), known.get("best")
     levels = [(v / (scale or 1), name) for v, name in ((random, "random ones"), (best, "the best")) if v is not None]
     line = Line("table", "truth", "mode", scale or 1)
-    return Panel(f"{short(column, 30)} of the mode, by the table", [line], percent=scale is not None, levels=levels)
+    by = "predicted" if known.get("predicted") else "by the table"
+    return Panel(f"{short(column, 30)} of the mode, {by}", [line], percent=scale is not None, levels=levels)
 
 
 def _scale(report: ReportData) -> float | None:
@@ -119,7 +120,8 @@ def _truth(report: ReportData) -> str:
     own = [truth["selected"] for truth in known if truth["selected"] is not None]
     reached = show(formatting.mean(own), statistics.stdev(own) if len(own) > 1 else None) if own else "nothing"
     which = "selected architectures" if report.several else "selected architecture"
-    parts = [f"By the table, {known[0]['column']} of the {which} is {reached}"]
+    column = f"{'predicted ' if known[0].get('predicted') else ''}{known[0]['column']}"
+    parts = [f"By the table, {column} of the {which} is {reached}"]
     if known[0]["random"] is not None:
         parts.append(f"of random ones {show(known[0]['random']['mean'], known[0]['random']['std'])}")
     if known[0]["best"] is not None:

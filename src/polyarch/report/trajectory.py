@@ -36,7 +36,8 @@ class Trajectory:
     """Epochs after which the likeliest architecture was no longer that of the evaluation before."""
     values: dict[str, dict[str, Array]]
     """By split and by name: [evaluations, ...]. Beside splits there are `step`, the mean over training steps, `watch`,
-    what a method watched, `belief` with its `kl` from the prior in nats, and `table` with the `truth` of the mode."""
+    what a method watched, `belief` with its `kl` from the prior in nats, and `table` with the `truth` of the mode,
+    measured or predicted."""
     kept: int
     """The epoch whose weights and belief were kept."""
 
@@ -51,7 +52,7 @@ class Trajectory:
         stages = dict(zip(lengths, itertools.accumulate(lengths.values(), initial=0), strict=False))
         epochs = _column(stages[line["stage"]] + line["epoch"] for line in lines)
         parts = {name: [line.get(name, {}) for line in lines] for name in ("probs", "step", "train", "select", "watch")}
-        parts["table"] = [{"truth": line.get("truth")} for line in lines]
+        parts["table"] = [{"truth": line.get("truth", line.get("predicted"))} for line in lines]
         found = {name: columns for name, part in parts.items() if (columns := _columns(part))}
         probs = {d.name: found["probs"][d.name] for d in simplices(run)}
         moved = kl({name: torch.from_numpy(p) for name, p in probs.items()}, run.prior).numpy()

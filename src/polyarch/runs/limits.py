@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from polyarch.core import Method
 from polyarch.data.task import TaskShape
@@ -14,7 +13,7 @@ from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Space
 from polyarch.spaces.bounds import Column, Pricing, SpaceBounds
 from polyarch.spaces.limits import COUNTED, LATENCY, Limit, Price
-from polyarch.tables import Table, open_table
+from polyarch.tables import open_table
 
 
 def make_bounds(
@@ -50,20 +49,19 @@ def _column(name: str, file: str, space: Space) -> Column:
             f"there is no limit on {name!r}: it can be on parameters, macs, latency, or on a column of a table, which "
             "--table names (a TableTruth among the callbacks in Python)"
         )
-    table: Table = open_table(Path(file))
+    table = open_table(Path(file))
     column = table.column(name)
+    if column.predicted:
+        raise PolyarchError(
+            f"{table.where}: {column.name} is a prediction, and a limit is on what was counted or measured; take "
+            "parameters, macs or latency"
+        )
     if column.better == "higher" or column.split is not None:
         raise PolyarchError(
             f"{table.where}: {column.name} says how good networks are, and nothing is chosen by that; a limit is on "
             "what they cost"
         )
-    numbers = dict(zip(table.architectures, table.with_gaps(column.name).tolist(), strict=True))
-
-    def looked_up(choices: Tensor) -> Tensor:
-        found = [numbers.get(space.key(architecture), torch.nan) for architecture in space.decode(choices)]
-        return torch.tensor(found, dtype=torch.float64)
-
-    return looked_up
+    return lambda choices: torch.from_numpy(table.known(column.name, space, choices))
 
 
 def make_pricing(price: str, method: Method, searched: Space, space: Space, shape: TaskShape) -> Pricing | None:

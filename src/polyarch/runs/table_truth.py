@@ -19,6 +19,8 @@ from polyarch.tables.truth import Truth, find_truth
 class TableTruth(Callback):
     """At every evaluation, as `truth`, what a table has for the mode of belief; at the end, for what was selected.
 
+    What a model predicts is written as `predicted` instead, and said to be so in the result.
+
     It is only watched: nothing is ever chosen by it. A run remembers its table, so that whoever resumes it need not
     name it again.
     """
@@ -45,7 +47,8 @@ class TableTruth(Callback):
         # What is not learnt, as by one-shot methods, has no mode that means anything.
         learnt = any(bool((p != p[..., :1]).any()) for p in evaluation.belief.probs().values())
         known = self._opened.known(evaluation.space, evaluation.belief.mode()) if learnt else None
-        evaluation.metrics["truth"] = known or [None] * evaluation.repeats
+        name = "predicted" if self._opened.column.predicted else "truth"
+        evaluation.metrics[name] = known or [None] * evaluation.repeats
 
     @override
     def on_end(self, ending: Ending) -> None:

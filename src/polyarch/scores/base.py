@@ -21,7 +21,7 @@ from polyarch.spaces.cost import Cost
 from polyarch.trees import called
 
 if TYPE_CHECKING:
-    from polyarch.tables.table import Table
+    from polyarch.tables.benchmark import Benchmark
 
 Need = Literal["data", "weights", "train", "select", "table"]
 """What a score may ask for beside the architecture: a batch of examples, the supernet's weights, the splits of the
@@ -55,7 +55,7 @@ class Candidate:
     """All validation examples, standardised."""
     order: int = 0
     """The seed of the one order in which `batches` come; the same for all that are compared."""
-    table: Table | None = None
+    table: Benchmark | None = None
     """What a benchmark says of the space's architectures."""
     column: str = ""
     """The column of the table that is meant where a score does not name another."""

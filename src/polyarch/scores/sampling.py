@@ -22,7 +22,7 @@ from polyarch.spaces.base import Space, Supernet
 from polyarch.spaces.bounds import SpaceBounds
 from polyarch.spaces.limits import Limit
 from polyarch.streams import Streams
-from polyarch.tables import Table, open_table
+from polyarch.tables import Benchmark, open_table
 
 if TYPE_CHECKING:
     from polyarch.runs.run import Run
@@ -113,7 +113,7 @@ def candidates_of(
     needs: Set[Need],
     generator: torch.Generator,
     *,
-    table: Table | None = None,
+    table: Benchmark | None = None,
     column: str = "",
     device: str = "cpu",
 ) -> list[Candidate]:
@@ -148,7 +148,7 @@ def candidates_for(
     *,
     task: Task | None = None,
     supernet: Supernet | None = None,
-    table: Table | None = None,
+    table: Benchmark | None = None,
     column: str = "",
     device: str = "cpu",
 ) -> list[Candidate]:

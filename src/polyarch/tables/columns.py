@@ -31,6 +31,8 @@ Better = Literal["higher", "lower"]
 
 DESCRIPTION = "columns"
 SPLITS = ("train", "valid", "test", "train+valid", "train+test", "valid+test", "train+valid+test")
+PREDICTION = "prediction"
+"""The split of what has not been measured on any."""
 BETTER = ("higher", "lower")
 
 _SPLIT_WORDS = {
@@ -58,7 +60,8 @@ class Column:
     place: int | None
     """Where that is on the second axis."""
     split: str | None
-    """What it was measured on, one of `SPLITS`; None where it belongs to none or nobody says."""
+    """What it was measured on, one of `SPLITS`; `PREDICTION` where it was not measured; None where it belongs to none
+    or nobody says."""
     better: Better | None
     """Which direction is better; None where nobody says."""
     about: str = ""
@@ -67,6 +70,11 @@ class Column:
     def name(self) -> str:
         """ARRAY, or ARRAY[LABEL]."""
         return self.array if self.label is None else f"{self.array}[{self.label}]"
+
+    @property
+    def predicted(self) -> bool:
+        """Whether its numbers are predictions, not measurements."""
+        return self.split == PREDICTION
 
 
 def split_of(name: str) -> str | None:

@@ -16,7 +16,7 @@ from polyarch.data.frames import Frame, parsed
 from polyarch.errors import PolyarchError, unknown
 from polyarch.files import write_whole
 from polyarch.tables.columns import DESCRIPTION, better_of, split_of
-from polyarch.tables.finding import ENDING, open_table
+from polyarch.tables.finding import ENDING, read_table
 from polyarch.tables.table import NAMES, Table
 
 RESERVED = (*NAMES, DESCRIPTION, "file", "allow_pickle")
@@ -54,7 +54,7 @@ def convert(
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)
     write_whole(out, content.getvalue())
-    return open_table(out)
+    return read_table(out)
 
 
 def _check_out(out: Path) -> None:

@@ -1,4 +1,7 @@
-"""Where tables are: at a path, or by name in the folders of `POLYARCH_TABLES` and in the library itself."""
+"""Where tables are: at a path, or by name in the folders of `POLYARCH_TABLES` and in the library itself.
+
+A measured table is a .npz file. One that predicts is a folder with a model, an .onnx file, and its `encoding.json`.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,32 @@ from pathlib import Path
 
 from polyarch.data.files import read_npz
 from polyarch.errors import PolyarchError, unknown
+from polyarch.tables.surrogate import ENCODING, Surrogate
 from polyarch.tables.table import NAMES, Table
 
 VARIABLE = "POLYARCH_TABLES"
 ENDING = ".npz"
+MODEL_ENDING = ".onnx"
 OWN = Path(__file__).parent
 """The folder of the tables that come with the library."""
 
 
-def open_table(name: str | os.PathLike[str]) -> Table:
-    """Reads a table, given by name or path; nothing pickled is ever loaded."""
-    path = str(find_table(name))
+def open_table(name: str | os.PathLike[str]) -> Table | Surrogate:
+    """Opens a table, given by name or path: a `Table`, or of a model a `Surrogate`; nothing pickled is ever loaded."""
+    path = find_table(name)
+    return Surrogate(path) if path.suffix == MODEL_ENDING else read_table(path)
+
+
+def read_table(name: str | os.PathLike[str]) -> Table:
+    """Reads a measured table, given by name or path."""
+    path = find_table(name)
+    if path.suffix == MODEL_ENDING:
+        raise PolyarchError(f"{path}: it predicts, and keeps no rows to go through; ask it for some architectures")
 
     def wanted(present: list[str]) -> list[str]:
         return present if any(named in present for named in NAMES) else [*present, NAMES[0]]
 
-    return Table(path, read_npz(path, wanted, "arch=TEXTS, NAME=NUMBERS, ..."))
+    return Table(str(path), read_npz(str(path), wanted, "arch=TEXTS, NAME=NUMBERS, ..."))
 
 
 def find_table(name: str | os.PathLike[str]) -> Path:
@@ -47,6 +60,10 @@ def known_tables() -> dict[str, Path]:
     for folder in _folders():
         for path in sorted(folder.glob(f"*{ENDING}")):
             found.setdefault(path.name.removesuffix(ENDING), path)
+        for encoding in sorted(folder.glob(f"*/{ENCODING}")):
+            models = sorted(encoding.parent.glob(f"*{MODEL_ENDING}"))
+            if len(models) == 1:
+                found.setdefault(encoding.parent.name, models[0])
     return found
 
 

@@ -49,7 +49,7 @@ class SpaceIndex:
 
     def rows(self, choices: NDArray[np.int64]) -> NDArray[np.int32]:
         """Row numbers [n] of choices [n, decisions]; `ABSENT` where the table has none."""
-        self._check(choices)
+        check_choices(self._space, choices)
         if self._entries is None:
             return self._looked_up(choices)
         codes = choices @ self._strides
@@ -71,13 +71,15 @@ class SpaceIndex:
         key, architecture = self._space.key, self._space.architecture
         return np.array([self._rows.get(key(architecture(row)), ABSENT) for row in choices.tolist()], np.int32)
 
-    def _check(self, choices: NDArray[np.int64]) -> None:
-        name, decisions = self._space.name, len(self._sizes)
-        if choices.ndim != 2 or choices.shape[1] != decisions or choices.dtype.kind != "i":
-            raise PolyarchError(
-                f"choices are {choices.dtype} of shape {list(choices.shape)}; the space {name!r} takes whole numbers "
-                f"[n, {decisions}]"
-            )
-        # Checked, because an option too many would be the code of another architecture.
-        if ((choices < 0) | (choices >= self._sizes)).any():
-            raise PolyarchError(f"choices name an option that a decision of the space {name!r} does not have")
+
+def check_choices(space: Space, choices: NDArray[np.int64]) -> None:
+    """Raises unless choices are those of architectures of a space."""
+    sizes = np.array([len(decision) for decision in space.decisions])
+    if choices.ndim != 2 or choices.shape[1] != len(sizes) or choices.dtype.kind != "i":
+        raise PolyarchError(
+            f"choices are {choices.dtype} of shape {list(choices.shape)}; the space {space.name!r} takes whole numbers "
+            f"[n, {len(sizes)}]"
+        )
+    # Checked, because an option too many would be the code of another architecture.
+    if ((choices < 0) | (choices >= sizes)).any():
+        raise PolyarchError(f"choices name an option that a decision of the space {space.name!r} does not have")

@@ -1,22 +1,23 @@
-"""Table: named numbers of many architectures, found by text or by choices."""
+"""Table: measured numbers of many architectures, found by text or by choices."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from polyarch.architecture import Architecture
 from polyarch.data.checks import Array
-from polyarch.errors import PolyarchError, unknown
+from polyarch.errors import PolyarchError
 from polyarch.settings import at_least
 from polyarch.spaces.base import Space
-from polyarch.tables.columns import DESCRIPTION, Better, Column, abridged, columns_of
+from polyarch.tables.benchmark import Benchmark, Coverage
+from polyarch.tables.columns import DESCRIPTION, Better, Column, columns_of
 from polyarch.tables.index import ABSENT, SpaceIndex
 
 NAMES = ("arch", "module_hash")
@@ -25,21 +26,8 @@ SHOWN = 3
 Rows = NDArray[np.integer[Any]]
 
 
-@dataclass(frozen=True)
-class Coverage:
-    """How much of a space a table knows."""
-
-    architectures: int
-    """How many the space has."""
-    covered: int
-    """How many of them have a row."""
-    missing: tuple[str, ...]
-    """The first few that have none; not known for a space too large to enumerate."""
-    foreign: int
-    """Rows that are of no architecture of the space."""
-
-
-class Table:
+@final
+class Table(Benchmark):
     """Ground truth: columns of numbers, one row per architecture.
 
     An architecture is named by `space.key`. What has no row is an error, never a guess; so is a column with gaps.
@@ -61,7 +49,6 @@ class Table:
         """What names each row."""
         self._row_of = _numbered(self.architectures, where)
         self.columns: dict[str, Column] = columns_of(arrays, len(self), where)
-        """By name, in the order of the file."""
         if not self.columns:
             raise PolyarchError(f"{where}: no column; add arrays of numbers, one for each of its {len(self)} texts")
         held = {column.array for column in self.columns.values()}
@@ -76,12 +63,7 @@ class Table:
     def __len__(self) -> int:
         return len(self.architectures)
 
-    def column(self, name: str) -> Column:
-        """What a column means."""
-        if name not in self.columns:
-            raise self._no_column(name)
-        return self.columns[name]
-
+    @override
     def with_gaps(self, name: str) -> NDArray[np.float64]:
         """All numbers of a column [rows], also where some are not finite."""
         column = self.column(name)
@@ -103,6 +85,21 @@ class Table:
             self._checked[name] = numbers
         return self._checked[name]
 
+    @override
+    def check_whole(self, name: str) -> None:
+        self.whole(name)
+
+    @override
+    def draw(self, space: Space, n: int, generator: torch.Generator) -> list[Architecture]:
+        """Rows, as they come."""
+        order = torch.randperm(len(self), generator=generator).tolist()
+        return [space.parse(self.architectures[row]) for row in order[:n]]
+
+    @override
+    def random(self, space: Space, n: int, generator: torch.Generator) -> Tensor:
+        """Draws of the space, whether they have a row or not."""
+        return space.random().sample(n, generator)
+
     def look_up(self, column: str, names: Sequence[str]) -> NDArray[np.float64]:
         """Numbers [n] of the architectures that the table calls so."""
         return self.whole(column)[self.rows(names)]
@@ -116,22 +113,15 @@ class Table:
             raise self._lacks(len(missing), missing[:SHOWN], advice)
         return rows
 
-    def value(self, column: str, space: Space, architecture: Architecture) -> float:
-        """The number of one architecture."""
-        return float(self.values(column, space, torch.tensor([architecture.choices]))[0])
-
+    @override
     def values(self, column: str, space: Space, choices: Tensor) -> Tensor:
-        """Numbers of many architectures.
-
-        Args:
-            column: a column's name.
-            space: what the choices belong to.
-            choices: int64 [n, decisions].
-
-        Returns:
-            float64 [n], on the device of the choices.
-        """
         return torch.from_numpy(self.whole(column)[self.rows_of(space, choices)]).to(choices.device)
+
+    @override
+    def known(self, column: str, space: Space, choices: Tensor) -> NDArray[np.float64]:
+        rows = [self._row_of.get(space.key(architecture)) for architecture in space.decode(choices)]
+        numbers = self.with_gaps(column)
+        return np.array([np.nan if row is None else numbers[row] for row in rows], np.float64)
 
     def rows_of(self, space: Space, choices: Tensor) -> Rows:
         """Row numbers [n] of choices [n, decisions] of a space."""
@@ -162,6 +152,7 @@ class Table:
         order = np.argsort(-numbers if better == "higher" else numbers, kind="stable")[:top]
         return [(self.architectures[row], float(numbers[row])) for row in order.tolist()]
 
+    @override
     def coverage(self, space: Space) -> Coverage:
         """How many of a space's architectures have a row; raises where none has.
 
@@ -211,13 +202,6 @@ class Table:
         return PolyarchError(
             f"{self.where}: none of its {len(self)} rows is of the space {space.name!r}; the first is {first!r}: {why}"
         )
-
-    def _no_column(self, name: str) -> PolyarchError:
-        array = name.partition("[")[0]
-        labels = [str(column.label) for column in self.columns.values() if column.array == array]
-        if labels:
-            return PolyarchError(f"{self.where}: no column {name!r}; {array} has the columns [{abridged(labels)}]")
-        return unknown(f"column of {self.where}", name, {column.array for column in self.columns.values()})
 
     def _lacks(self, count: int, first: list[str], advice: str) -> PolyarchError:
         named = ", ".join(map(repr, first)) + (", ..." if count > len(first) else "")

@@ -21,9 +21,9 @@ from polyarch.errors import PolyarchError
 from polyarch.spaces.base import Space
 from polyarch.spaces.nasbench201 import NasBench201
 from polyarch.streams import Streams
-from polyarch.tables.columns import Better, Column, abridged
+from polyarch.tables.benchmark import Benchmark
+from polyarch.tables.columns import PREDICTION, Better, Column, abridged
 from polyarch.tables.finding import OWN, find_table, open_table
-from polyarch.tables.table import Table
 
 ENUMERATED = 20_000
 """Random architectures of a space of at most so many are all of them; a key can be dear (a module hash is)."""
@@ -37,7 +37,7 @@ logger = logging.getLogger("polyarch")
 class Truth:
     """One column of a table, as the truth about the architectures of one space."""
 
-    def __init__(self, table: Table, column: Column, space: Space) -> None:
+    def __init__(self, table: Benchmark, column: Column, space: Space) -> None:
         """Nothing is looked up yet."""
         self.table, self.column, self.space = table, column, space
         self._said = False
@@ -58,6 +58,11 @@ class Truth:
         found: NDArray[np.float64] = self.table.values(self.column.name, self.space, choices).numpy()
         return found
 
+    @property
+    def words(self) -> str:
+        """The column in words, which of a prediction say that it is one."""
+        return f"predicted {self.column.name}" if self.column.predicted else self.column.name
+
     def known(self, space: Space, choices: Tensor) -> list[float | None]:
         """Numbers of choices [n, decisions]; None where the table has none, which is logged once.
 
@@ -65,61 +70,61 @@ class Truth:
             space: what the choices belong to: the truth's own, or that of a stage of a search in it.
             choices: int64.
         """
-        return [self._number(space, architecture) for architecture in space.decode(choices)]
+        numbers = self.table.known(self.column.name, space, choices)
+        lacking = np.flatnonzero(~np.isfinite(numbers))
+        if len(lacking) and not self._said:
+            self._said = True
+            first = space.architecture(choices[int(lacking[0])].tolist())
+            logger.warning(
+                f"{self.table.where} has no {self.column.name} for {first}; its truth is null, and so is that of "
+                "others the table lacks"
+            )
+        return [number if math.isfinite(number) else None for number in numbers.tolist()]
 
     def draw(self, n: int, seed: int) -> list[Architecture]:
         """Different architectures of the table, as they come; a smaller draw is the beginning of a larger one."""
-        order = torch.randperm(len(self.table), generator=Streams(seed)["architecture"]).tolist()
-        return [self.space.parse(self.table.architectures[row]) for row in order[:n]]
+        return self.table.draw(self.space, n, Streams(seed)["architecture"])
 
     def result(self, space: Space, architecture: Architecture) -> dict[str, Any]:
         """The number of what was selected, beside what random architectures have and the best there is.
 
-        `random` is over all architectures of a small space, else over draws; those the table lacks are left out.
-        `best` is of the whole space where it is small enough to enumerate, else of all rows of the table; None where
-        the column does not say which direction is better.
+        `predicted` says whether all of that are predictions. `random` is over all architectures of a small space, else
+        over draws; those the table lacks are left out. `best` is of the whole space where it is small enough to
+        enumerate, else of all rows of the table; None where it has none, or where the column does not say which
+        direction is better.
         """
         return {
             "table": self.table.where,
             "column": self.column.name,
-            "selected": self._number(space, architecture),
+            "predicted": self.column.predicted,
+            "selected": self.known(space, torch.tensor([architecture.choices]))[0],
             **self._baselines,
         }
 
     def check_fits(self) -> None:
-        """Raises when no row is of the space; most often a few draws settle it, where enumerating may take long."""
-        if set(self.table.architectures).isdisjoint(_random_keys(self.space)):
+        """Raises when no architecture is of the space; most often a few draws settle it, where enumerating is slow."""
+        if not len(self._known_of(self._drawn)):
             self.table.coverage(self.space)
-
-    def _number(self, space: Space, architecture: Architecture) -> float | None:
-        number = self._numbers.get(space.key(architecture))
-        if number is None and not self._said:
-            self._said = True
-            logger.warning(
-                f"{self.table.where} has no {self.column.name} for {architecture}; its truth is null, and so is that "
-                "of others the table lacks"
-            )
-        return number
-
-    @cached_property
-    def _numbers(self) -> dict[str, float]:
-        """All that are finite, by what names an architecture."""
-        rows = zip(self.table.architectures, self.table.with_gaps(self.column.name).tolist(), strict=True)
-        return {name: number for name, number in rows if math.isfinite(number)}
 
     @cached_property
     def _baselines(self) -> dict[str, Any]:
         drawn = self.space.random()
         whole = drawn.architectures <= ENUMERATED
-        if whole:
-            keys = [self.space.key(architecture) for architecture in self.space.decode(drawn.support())]
-        else:
-            keys = _random_keys(self.space)
-        known = [self._numbers[key] for key in keys if key in self._numbers]
+        known = self._known_of(drawn.support() if whole else self._drawn)
+        every = known if whole else self.table.with_gaps(self.column.name)
         return {
-            "random": _spread(known) if known else None,
-            "best": self._best(known if whole else list(self._numbers.values())),
+            "random": _spread(known.tolist()) if len(known) else None,
+            "best": self._best(every[np.isfinite(every)].tolist()),
         }
+
+    @property
+    def _drawn(self) -> Tensor:
+        return self.table.random(self.space, DRAWN, torch.Generator().manual_seed(0))
+
+    def _known_of(self, choices: Tensor) -> NDArray[np.float64]:
+        """The numbers that there are."""
+        numbers = self.table.known(self.column.name, self.space, choices)
+        return numbers[np.isfinite(numbers)]
 
     def _best(self, numbers: list[float]) -> float | None:
         if not numbers or self.column.better is None:
@@ -153,7 +158,7 @@ def find_truth(
     return Truth(opened, opened.column(column or _usual_column(opened, splits)), space)
 
 
-def default_table(space: Space) -> Table | None:
+def default_table(space: Space) -> Benchmark | None:
     """The table that comes with the library for a space; None where there is none.
 
     It has cells of NAS-Bench-201 at C = 8 and N = 1, trained on Fashion-MNIST at 14 x 14 (reproduce/own_truth.py).
@@ -162,11 +167,11 @@ def default_table(space: Space) -> Table | None:
     return open_table(OWN / "nasbench201-fashion14.npz") if fits else None
 
 
-def _usual_column(table: Table, splits: Sequence[str]) -> str:
-    """The one column of accuracy on a split, arrays of several columns last; or the one column there is."""
-    words = {"valid": "validation accuracy", "test": "test accuracy"}
+def _usual_column(table: Benchmark, splits: Sequence[str]) -> str:
+    """The one column of accuracy on a split, arrays of several columns last; or of predicted accuracy, or the one."""
+    words = {"valid": "validation accuracy", "test": "test accuracy", PREDICTION: "predicted accuracy"}
     fitting, what = list(table.columns), f"columns, and none of {' or '.join(words[split] for split in splits)}"
-    for several, split in itertools.product((False, True), splits):
+    for several, split in itertools.product((False, True), (*splits, PREDICTION)):
         accuracies = [c for c in table.columns.values() if c.split == split and c.better == "higher"]
         found = [column.name for column in accuracies if several or column.place is None]
         if found:
@@ -180,8 +185,3 @@ def _usual_column(table: Table, splits: Sequence[str]) -> str:
 def _spread(numbers: list[float]) -> dict[str, Any]:
     mean = statistics.fmean(numbers)
     return {"mean": mean, "std": statistics.pstdev(numbers, mean), "architectures": len(numbers)}
-
-
-def _random_keys(space: Space) -> list[str]:
-    drawn = space.random().sample(DRAWN, torch.Generator().manual_seed(0))
-    return [space.key(architecture) for architecture in space.decode(drawn)]
