@@ -1,4 +1,4 @@
-"""A short round of the fuzz: inputs that are damaged or wrong are taken, or refused in one line, and nothing else happens."""
+"""A short round of the fuzz: what is damaged or wrong is taken, or refused in one line, and nothing else happens."""
 
 from bench.fuzz import fuzz
 

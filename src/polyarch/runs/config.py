@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -115,9 +115,16 @@ class Config:
                 f"{path} has format {values.get('format')}, this polyarch reads {FORMAT}; use the version that wrote it"
             )
         try:
-            return cls(**values)
+            config = cls(**values)
         except TypeError as error:
             raise PolyarchError(f"{path} is not a run's config ({error}); restore it or start a new run") from None
+        for of in fields(cls):
+            value = getattr(config, of.name)
+            if type(value) not in _plain_types(str(of.type)) or (of.name == "repeats" and value < 1):
+                raise PolyarchError(
+                    f"{path} is not a run's config ({of.name} is {value!r}); restore it or start a new run"
+                )
+        return config
 
     def check_code(self) -> None:
         """Raises where code of one's own is no longer what the run was made with.
@@ -216,6 +223,14 @@ class Config:
         """The sizes that networks of this run are built for."""
         inputs = self.inputs()
         return TaskShape(inputs.features, self.likelihood().outputs, inputs.tokens, inputs.parts)
+
+
+def _plain_types(annotation: str) -> set[type]:
+    """Types that a value may have in JSON whose field is annotated so; a float may be whole."""
+    known: dict[str, set[type]] = {
+        "dict": {dict}, "list": {list}, "str": {str}, "int": {int}, "bool": {bool}, "float": {float, int}
+    }  # fmt: skip
+    return set[type]().union(*(known[one.partition("[")[0]] for one in annotation.split(" | ")))
 
 
 def _made(kind: str, described: dict[str, Any]) -> Any:
