@@ -1,5 +1,6 @@
 """Inputs that stay on the disk are the same as in memory, in every batch and in every answer."""
 
+import datetime
 import gc
 import os
 import signal
@@ -141,6 +142,50 @@ def test_what_is_damaged_or_of_another_size_is_named_before_a_search(tmp_path):
     random[570, 1] = np.nan
     with pytest.raises(PolyarchError, match=r"x\[512:600\]\[58, 1\] is nan"):
         scanned(MappedArrays(random, np.zeros(600), "mine: x"), "mine")
+
+
+def table(path: Path, count: int = 700) -> Path:
+    """A Parquet file with words, gaps in both kinds of columns, dates, and a column of texts that say nothing."""
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    random = np.random.default_rng(0)
+    width, hue = random.normal(1e6, 3, count), np.array(["red", "blue", "green"])[random.integers(0, 3, count)]
+    empty = random.random((2, count)) < 0.1
+    columns = {
+        "width": arrow.array(width, mask=empty[0]),
+        "hue": arrow.array(hue, mask=empty[1]),
+        "day": arrow.array([datetime.date(2020, 1, 1)] * count),
+        "name": [f"n{k}" for k in range(count)],
+        "height": random.integers(0, 50, count),
+        "label": ["big" if w > 1e6 else "small" for w in width],
+    }
+    parquet.write_table(arrow.table(columns), path, row_group_size=100)
+    return path
+
+
+def test_a_table_is_the_same_on_disk_as_in_memory(tmp_path):
+    path = table(tmp_path / "t.parquet")
+    settings = {"drop": ("day",)}
+    disk, memory = (pa.data.load(path, keep=keep, **settings) for keep in ("disk", "memory"))
+    assert (disk.columns, disk.classes, disk.input_shape) == (memory.columns, memory.classes, memory.input_shape)
+    assert disk.inputs == memory.inputs
+    assert disk.train.x.seen(disk.preprocess, None).shape == (len(disk.train), *disk.input_shape)
+    for name, value in memory.preprocess.state_dict().items():
+        assert torch.equal(disk.preprocess.state_dict()[name], value)
+    for name, split in disk.splits.items():
+        assert isinstance(split.x, Rows)
+        torch.testing.assert_close(split.x[:], memory.splits[name].x, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(disk.seen(split).x[:], memory.seen(memory.splits[name]).x)
+    with pytest.raises(PolyarchError, match="column 'day' holds dates"):
+        pa.data.load(path, keep="disk")
+    method = pa.methods.VariationalDepth(epochs=2, batch_size=64)
+    runs = [
+        pa.search(pa.spaces.ResidualDepth(max_depth=2, width=8), task, method, out=tmp_path / str(k))
+        for k, task in enumerate((disk, memory))
+    ]
+    lines = [[{**line, "seconds": 0} for line in run.history()] for run in runs]
+    assert lines[0] == lines[1]
 
 
 SEARCHES = {

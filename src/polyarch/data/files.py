@@ -6,7 +6,7 @@ import csv
 import logging
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -20,6 +20,7 @@ from polyarch.data.arrays import from_arrays
 from polyarch.data.checks import Array, reason
 from polyarch.data.frames import Frame, check_named, is_gap, parsed, typed_frame
 from polyarch.data.kinds import check_columns, say_left_over
+from polyarch.data.large_tables import ColumnsOnDisk
 from polyarch.data.likelihood import ClassWeights
 from polyarch.data.own_likelihoods import BY_KIND
 from polyarch.data.readers import ImageFiles, Keep, mapped_npz, on_disk, processes
@@ -160,7 +161,7 @@ class TableFile(FileSource):
         if self.features:
             say_left_over(self.text, header, [*names, *self.label_columns])
         return RawData(
-            Frame({name: frame.columns[name] for name in holds}, frame.place),
+            _only(frame, holds),
             y,
             where=self.text,
             kind=self.kind,
@@ -231,9 +232,13 @@ class Csv(TableFile):
 class Parquet(TableFile):
     """A .parquet file: one column to predict, numbers and words in the others, gaps allowed."""
 
+    keep: Keep = "auto"
+    """Where its rows are kept while a search runs: in `memory`, or coded on `disk`, in a temporary file of eight bytes
+    a number; `auto`: on disk from 2 GiB on."""
+
     @override
     def frame(self) -> Frame:
-        return parquet_frame(self.text)
+        return parquet_frame(self.text, self.keep)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -402,9 +407,47 @@ def _of_lines(path: str, header: list[str], lines: list[tuple[int, list[str]]]) 
     return Frame(columns, lambda row: f"{path}: line {numbers[row]}")
 
 
-def parquet_frame(path: str) -> Frame:
-    """All columns of a .parquet file."""
+def parquet_frame(path: str, keep: Keep = "memory") -> Frame:
+    """All columns of a .parquet file; those that stay on the disk are read when they are asked for."""
+    if keep != "memory":
+        columns = _parquet_columns(path, keep)
+        if columns is not None:
+            return columns
     return next(parquet_frames(path))
+
+
+def _parquet_columns(path: str, keep: Keep) -> Frame | None:
+    """A table of which one column is in memory at a time; None where all are read at once."""
+    try:
+        from pyarrow import parquet, types
+
+        with parquet.ParquetFile(path) as file:
+            schema, rows = file.schema_arrow, file.metadata.num_rows
+    except Exception:  # what is wrong with it, who reads it all says
+        return None
+    if not rows or len(set(schema.names)) < len(schema.names) or not on_disk(keep, rows, (len(schema.names),), 8):
+        return None
+
+    def read(name: str) -> Array:
+        try:
+            column = parquet.read_table(path, columns=[name]).column(0)
+        except Exception as error:  # damaged files fail in many ways
+            raise PolyarchError(f"{path}: not a readable .parquet file ({reason(error)}); write it again") from error
+        return typed_frame([(name, _cells(column), str(column.type))], path).columns[name]
+
+    # Of a column of lists one is enough to see that it is one.
+    trials: list[tuple[str, list[Any], str]] = [
+        (own.name, [[]] if types.is_nested(own.type) else [], str(own.type)) for own in schema
+    ]
+    refused = typed_frame(trials, path).refused
+    return Frame(ColumnsOnDisk(read, schema.names), partial(_row_of, path, 0), refused)
+
+
+def _only(frame: Frame, names: Collection[str]) -> Frame:
+    """Some of a table's columns."""
+    if isinstance(frame.columns, ColumnsOnDisk):
+        return replace(frame, columns=frame.columns.only(names))
+    return Frame({name: frame.columns[name] for name in names}, frame.place)
 
 
 def parquet_frames(path: str, most: int | None = None) -> Iterator[Frame]:

@@ -215,7 +215,7 @@ def inputs_of(splits: Sequence[Any], columns: Columns | None, parts: Parts | Non
         return Inputs(tuple(splits[0].shape[1:]), "numbers", *each_end, None, parts)
     if isinstance(splits[0], Rows):
         kind, scan = TYPES.get(splits[0].dtype, "numbers"), splits[0].scan
-        return Inputs(tuple(splits[0].shape[1:]), kind, tuple(scan.low.tolist()), tuple(scan.high.tolist()))
+        return Inputs(tuple(splits[0].shape[1:]), kind, tuple(scan.low.tolist()), tuple(scan.high.tolist()), columns)
     by_column = splits[0].ndim == 2 and splits[0].dtype != torch.int64
     rows = [x if by_column else x.reshape(-1, 1) for x in splits]
     # Of a column without any number both are 0: nothing is far from it that is not far from that.

@@ -16,6 +16,8 @@ from polyarch.data.several import Parts
 from polyarch.data.vocabulary import GAP, OTHER, Columns
 from polyarch.trees import called
 
+ALL = slice(None)
+
 
 @final
 class Standardise(nn.Module):
@@ -81,15 +83,16 @@ class Encode(nn.Module):
     std: Tensor
     seen: Tensor
 
-    def learn(self, rows: Array, standardise: bool = True) -> Encode:
+    def learn(self, rows: Array, standardise: bool = True, which: Array | slice = ALL) -> Encode:
         """Takes median, mean and deviation of training examples, [n, columns]; the deviation of a constant is 1.
 
         Args:
             rows: as `Columns.coded` has them.
             standardise: else numbers stay as they are, and only gaps are filled.
+            which: of the rows are training examples.
         """
         for place, column in enumerate(self.numbers.tolist()):
-            values = rows[:, column]
+            values = np.asarray(rows[which, column])
             known = values[~np.isnan(values)]
             fill = float(np.median(known)) if len(known) else 0.0
             self.fill[place] = fill

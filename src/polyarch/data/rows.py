@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from operator import itemgetter
 from typing import Any, Protocol, final
 
@@ -99,10 +100,12 @@ class Rows:
     def __len__(self) -> int:
         return len(self.index)
 
-    @property
+    @cached_property
     def shape(self) -> torch.Size:
-        """As that of a tensor, [n, ...]."""
-        return torch.Size((len(self.index), *self.reader.shape))
+        """As that of a tensor, [n, ...]: of a table as networks see it, features."""
+        one = torch.from_numpy(np.zeros((1, *self.reader.shape), self.reader.dtype))
+        seen = one if self.preprocess is None else self.preprocess(one.to(self.device))
+        return torch.Size((len(self.index), *seen.shape[1:]))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -113,7 +116,7 @@ class Rows:
     @property
     def nbytes(self) -> int:
         """What all of them would take as they are read."""
-        return math.prod(self.shape) * self.reader.dtype.itemsize
+        return len(self) * math.prod(self.reader.shape) * self.reader.dtype.itemsize
 
     def of(self, rows: Tensor | Indices) -> Rows:
         """Some of them; nothing is read yet."""
@@ -231,7 +234,7 @@ def _known(x: Array, y: Array) -> tuple[Array, ...]:
     x = np.ascontiguousarray(x)
     digests = [hashlib.blake2b(one.data, digest_size=16).digest() for one in x]
     columns = x if x.ndim == 2 and x.dtype != np.int64 else x.reshape(-1, 1)
-    ends = np.stack([columns.min(0), columns.max(0)]).astype(np.float64)[None]
+    ends = np.stack([np.fmin.reduce(columns), np.fmax.reduce(columns)]).astype(np.float64)[None]  # gaps have none
     found = y, np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16), ends
     if x.ndim != 4:
         return found
@@ -252,7 +255,8 @@ def scanned(reader: Reader, where: str) -> tuple[Rows, Array]:
     ahead = Ahead(reader)
     found = list(ahead.read(_known, wanted))
     y, digests, ends, *moments = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return Rows(ahead, np.arange(len(reader)), Scan(digests, ends[:, 0].min(0), ends[:, 1].max(0), *moments)), y
+    low, high = (np.nan_to_num(own) for own in (np.fmin.reduce(ends[:, 0]), np.fmax.reduce(ends[:, 1])))
+    return Rows(ahead, np.arange(len(reader)), Scan(digests, low, high, *moments)), y
 
 
 @final

@@ -22,10 +22,11 @@ from polyarch.data.checks import (
 from polyarch.data.frames import Frame
 from polyarch.data.kinds import as_type, check_columns
 from polyarch.data.labels import HIDDEN, keep_labels, turns
+from polyarch.data.large_tables import CodedRows, ColumnsOnDisk, coded_on_disk
 from polyarch.data.likelihood import Classification, ClassWeights, Gaussian, Likelihood, Noise
 from polyarch.data.own_likelihoods import BY_KIND, likelihood_named
 from polyarch.data.preprocess import AS_READ, Encode, Preprocess, Standardise, Units, Unpack
-from polyarch.data.rows import Rows, ends_of
+from polyarch.data.rows import Rows, ends_of, scanned
 from polyarch.data.several import Parts, in_rows, parts_of
 from polyarch.data.targets import (
     Kind,
@@ -258,6 +259,10 @@ def _coded(
     if isinstance(x, Frame):
         assert raw.reading is not None
         columns = raw.reading.learnt(x, training)
+        if isinstance(x.columns, ColumnsOnDisk):
+            coded = coded_on_disk(columns, x, raw.where)
+            seen = Encode(columns).learn(coded, raw.standardise, training)
+            return scanned(CodedRows(coded), raw.where)[0], None, seen, columns
         rows = columns.coded(x, raw.where, tell=False)
         test = columns.coded(x_test, f"{raw.where}: x_test") if isinstance(x_test, Frame) else None
         return rows, test, Encode(columns).learn(rows[training], raw.standardise), columns

@@ -81,9 +81,10 @@ class Columns:
             what: what to call it in an error.
             tell: whether to say it.
         """
-        return np.stack([self._coded(column, frame, what, tell) for column in self.columns], 1)
+        return np.stack([self.coded_column(column, frame, what, tell) for column in self.columns], 1)
 
-    def _coded(self, column: Column, frame: Frame, what: str, tell: bool) -> Array:
+    def coded_column(self, column: Column, frame: Frame, what: str, tell: bool = True) -> Array:
+        """One of its columns, [rows], as `coded` has all of them."""
         if column.holds == "number":
             codes = frame.numbers(column.name, self.missing)
         else:
