@@ -219,7 +219,9 @@ def contents(folder: Path) -> dict[str, str]:
 
 def fuzz(inputs: int, begin: int = 0) -> dict[str, dict[str, int]]:
     """How many inputs of every kind were taken and refused; raises at the first that did anything else."""
-    logging.getLogger("polyarch").setLevel(logging.CRITICAL)
+    logger = logging.getLogger("polyarch")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
     counts: dict[str, dict[str, int]] = {}
     with tempfile.TemporaryDirectory() as home:
         valid, place = Path(home) / "valid", Path(home) / "mutated"
@@ -234,6 +236,7 @@ def fuzz(inputs: int, begin: int = 0) -> dict[str, dict[str, int]]:
                 assert contents(valid) == before, f"{kind}: a file outside of the input's folder has changed"
         finally:
             os.chdir(here)
+            logger.setLevel(level)
     return counts
 
 

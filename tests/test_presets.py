@@ -3,7 +3,7 @@
 import pytest
 
 from polyarch import PolyarchError, presets
-from polyarch.cli.choices import asked, choose
+from polyarch.cli.choices import asked, choose, published
 from polyarch.presets import PRESETS
 from polyarch.settings import dotted, plain
 
@@ -11,7 +11,7 @@ PAPERS = {"darts": "Liu", "parsec": "Casale", "balenas": "Zhang", "sotl": "thesi
 
 
 def chosen(name, *assignments):
-    found = asked(name, None, None, None)
+    found = asked(published(name), None, None, None)
     return choose(found.space, found.method, found.data, assignments, found.settings)
 
 
@@ -81,14 +81,14 @@ def test_the_towers_of_parsec_count_where_it_is_tuned():
 def test_what_is_said_beside_a_preset_has_the_last_word():
     assert chosen("darts-cifar10", "epochs=3", "select=0.2").method.epochs == 3
     assert chosen("darts-cifar10", "select=0.2").source.select == 0.2
-    elsewhere = asked("nsa-semi-supervised-cifar10", None, None, "digits")
+    elsewhere = asked(published("nsa-semi-supervised-cifar10"), None, None, "digits")
     assert elsewhere.data == "digits"
     assert elsewhere.settings["data"] == {"select": 0.0, "labels": 4000}
-    other = asked("darts-cifar10", "nasbench201", None, None)
+    other = asked(published("darts-cifar10"), "nasbench201", None, None)
     assert "space" not in other.settings
     assert other.settings["method"]["epochs"] == 50
-    assert asked("darts-cifar10", "darts", None, None).settings["space"] == {"channels": 16, "layers": 8}
-    assert "method" not in asked("darts-cifar10", None, "gdas", None).settings
+    assert asked(published("darts-cifar10"), "darts", None, None).settings["space"] == {"channels": 16, "layers": 8}
+    assert "method" not in asked(published("darts-cifar10"), None, "gdas", None).settings
     assert asked(None, None, None, None).data == "digits"
 
 

@@ -283,7 +283,7 @@ def largest_file(size: int):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize("size", [100, 2500, 3500, 20_000])
+@pytest.mark.parametrize("size", [100, 3000, 4000, 20_000])
 def test_a_limit_on_the_size_of_files(tmp_path, finished, size):
     out = tmp_path / "run"
     with largest_file(size):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from own_network import Own
 from pages import PAGES
+from report_own_model import Own
 from rewriting import in_stages, rewritten
 
 import polyarch as pa

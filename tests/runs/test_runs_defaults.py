@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 import polyarch as pa
-from polyarch.cli.choices import asked, choose
+from polyarch.cli.choices import asked, choose, published
 from polyarch.data.source import Source
 from polyarch.runs.config import Config
 from polyarch.runs.defaults import (
@@ -40,7 +40,7 @@ def file(tmp_path):
 
 
 def all_chosen(file, *settings, preset=None, method=None):
-    names = asked(preset, None, method, file)
+    names = asked(published(preset) if preset else None, None, method, file)
     return choose(names.space, names.method, names.data, settings, names.settings).prepared()
 
 
@@ -122,7 +122,8 @@ def test_what_is_not_set_goes_by_what_is(file):
 )
 def test_published_searches_and_those_as_listed_are_left_alone(file, search):
     settings = search.pop("settings", ())
-    names = asked(search.get("preset"), None, search.get("method"), file)
+    preset = search.get("preset")
+    names = asked(published(preset) if preset else None, None, search.get("method"), file)
     told = choose(names.space, names.method, file, settings, names.settings)
     task, space, method, chosen = told.prepared()
     assert (space, method) == (told.space, told.method)
