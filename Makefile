@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup demo test check docs bench gpu clean
+.PHONY: setup demo test check nightly docs bench gpu clean
 
 setup: $(STAMP)
 
@@ -21,14 +21,18 @@ demo: setup
 		--set epochs=20 --set batch_size=128 --baselines 0,5,20
 
 test: setup
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "not slow and not nightly"
 
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "not nightly"
+
+# What is long and about one thing alone, such as compiling kernels for a GPU that is not here.
+nightly: setup
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m nightly
 
 # The pages as a site, in site/index.html; nothing is fetched.
 docs: setup

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 @pytest.mark.parametrize("space", ["nasbench201", "darts", "nasbench1shot1-3"])
 def test_kernels_compile_for_hopper(space, tmp_path):

@@ -110,6 +110,7 @@ def test_what_is_no_lack_of_memory(tmp_path, monkeypatch):
     assert not is_lack_of_memory(PolyarchError("of memory: out of memory"))
 
 
+@pytest.mark.nightly
 def test_the_doctor_tells_a_cuda_device_apart():
     told = ("--space", "nasbench201", "--method", "darts", "--set", "channels=2", "--set", "cells=1")
     rolled_out = (*told, "--set", "objective.loss=sotl", "--set", "objective.steps=4")

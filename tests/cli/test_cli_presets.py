@@ -65,7 +65,7 @@ def test_a_published_search(preset, space, settings, folder, tmp_path):
     assert told["augment"]["crop"] == 4
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_parsec_is_tuned_with_towers(folder, tmp_path):
     few = ("--set", "samples=2")
     searched("parsec-cifar10", "darts-parsec", folder, tmp_path / "small", *few)

@@ -332,7 +332,7 @@ MORE = (
 )
 
 
-@pytest.mark.parametrize("names", [RANKS, pytest.param(MORE, marks=pytest.mark.slow)], ids=["kinds", "more"])
+@pytest.mark.parametrize("names", [RANKS, pytest.param(MORE, marks=pytest.mark.nightly)], ids=["kinds", "more"])
 def test_ranks(names, tasks, tmp_path):
     for name in names:
         case = CASES[name]

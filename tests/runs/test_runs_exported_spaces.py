@@ -98,7 +98,17 @@ def _untold(monkeypatch):
     monkeypatch.setattr(logging.getLogger("torch.__trace"), "disabled", True)
 
 
-@pytest.mark.parametrize("name", [n if n == "depth" else pytest.param(n, marks=pytest.mark.slow) for n in SPACES])
+TWICE = ("darts-20", "darts-s2", "darts-parsec", "nasbench1shot1-1", "nasbench1shot1-2")
+"""Names of other settings of what is exported under another name, too."""
+
+
+def _marked(name):
+    if name == "depth":
+        return name
+    return pytest.param(name, marks=pytest.mark.nightly if name in TWICE else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("name", list(map(_marked, SPACES)))
 def test_a_network_and_a_mixture_of_every_space(name):
     space = made(name)
     shape, likelihood, units = (VECTORS if name == "depth" else IMAGES), Classification(4), None

@@ -175,7 +175,9 @@ def compare_kernels(device, repeats=1, states=1, tolerance=2e-4, **settings):
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
-@pytest.mark.parametrize("settings", ["{}", "{'operations': ('skip_connect', 'sep_conv_3x3')}"])
+@pytest.mark.parametrize(
+    "settings", ["{}", pytest.param("{'operations': ('skip_connect', 'sep_conv_3x3')}", marks=pytest.mark.nightly)]
+)
 def test_kernels_by_the_interpreter(settings):
     """In a process of its own: whether Triton interprets is decided when it is imported."""
     code = (

@@ -172,7 +172,7 @@ LOWER = [
     (pa.methods.VariationalDepth(batch_size=128), pa.spaces.ResidualDepth(max_depth=4, width=8)),
     (pa.methods.FixedDepth(batch_size=128, depth=2), pa.spaces.ResidualDepth(max_depth=4, width=8)),
     (pa.methods.Darts(), CELLS),
-    (pa.methods.Darts(batch_size=500, **EXACT), CELLS),
+    pytest.param(pa.methods.Darts(batch_size=500, **EXACT), CELLS, marks=pytest.mark.nightly),
     (pa.methods.Darts(plan={"stages": ((2, 3, 0.1), (3, 3, 0.4))}), FEW),
     (pa.methods.Parsec(samples=1, form="dense"), FEW),
     (pa.methods.OneShot(form="dense"), pa.spaces.NasBench1Shot1(channels=4, cells=6)),
