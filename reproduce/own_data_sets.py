@@ -302,7 +302,7 @@ AFTER = {
     "hastie": OwnData("2,000 rows, 10 numbers, 2 classes", generated("hastie", hastie)),
     "shells": OwnData("800 rows, 3 numbers, 3 classes", generated("shells", shells)),
     "clusters": OwnData("1,200 rows, 12 numbers, 5 classes", generated("clusters", clusters)),
-    "demand": OwnData("1,400 rows, 2 numbers, 2 columns of words, gaps; a number from 0 to 500", demand),
+    "demand": OwnData("1,400 rows, 2 numbers, 2 columns of words, gaps; a number from 0 to some 900", demand),
 }  # fmt: skip
 
 
